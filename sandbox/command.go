@@ -1,0 +1,57 @@
+package sandbox
+
+import (
+	"io"
+	"time"
+
+	"github.com/rein-sh/rein/execd"
+)
+
+// Command is one shell command to run in a sandbox.
+type Command struct {
+	// CallID identifies the call for ever; empty takes a new one. Running the
+	// same id again returns the stored result and runs nothing.
+	CallID string
+	// Tool is the surface or tool that asked, for the record: "run_command",
+	// "sandbox exec", "acceptance".
+	Tool    string
+	Shell   string
+	Cwd     string            // empty: the sandbox's working directory
+	Env     map[string]string // added to the sandbox's environment
+	Timeout time.Duration     // 0 means DefaultTimeout; there is no "none"
+	// Background returns at once; ask with Status and Wait.
+	Background bool
+	// Stdout and Stderr, when either is set, receive every byte as it comes and
+	// nothing is captured. A writer that blocks slows the command down.
+	Stdout, Stderr io.Writer
+	// Progress is told how much output there is so far; it must not block.
+	Progress func(bytes int64)
+}
+
+// DefaultTimeout ends a command whose Timeout is zero.
+const DefaultTimeout = 60 * time.Second
+
+// Result is how a command ended. It is a value: a command that failed is not
+// an error.
+type Result struct {
+	CallID    string
+	SandboxID string
+	execd.Outcome
+	// Known is true when the id had been used before and nothing was run.
+	Known bool
+	// Background is true when the command was started and left running;
+	// Outcome is then empty and LogPath names its output inside the sandbox.
+	Background bool
+	LogPath    string
+	// Network lists the targets tried while the command ran, when observable.
+	Network []NetworkRecord
+}
+
+// OK reports whether the command is known to have succeeded: exit code 0 and
+// no timeout. An unknown exit code is never success.
+func (r Result) OK() bool {
+	return r.ExitCode != nil && *r.ExitCode == 0 && r.KilledBy == ""
+}
+
+// TimedOut reports whether the command was ended by its timeout.
+func (r Result) TimedOut() bool { return r.KilledBy == execd.KilledByTimeout }

@@ -1,0 +1,173 @@
+// Package sandbox is the contract between rein and whatever creates isolated
+// machines, and the one concrete Sandbox through which everything is done to
+// such a machine.
+//
+// A Provider does lifecycle, probing and endpoints, nothing else. Everything
+// inside a sandbox goes through execd's protocol (package execd), so that a
+// new provider has eight methods to write and gets commands, files and limits
+// from the daemon. Package sandboxtest is the suite every provider passes.
+package sandbox
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Provider creates and ends sandboxes. All methods may be called concurrently.
+// Errors are *Error. A provider that cannot honour a part of a Spec refuses it
+// with KindUnsupported and the reason; it never weakens it.
+type Provider interface {
+	// Name is the provider's name in configuration, such as "local".
+	Name() string
+
+	// Probe says what this provider can do on this host, by whom each limit is
+	// enforced, and the remedy for what it cannot. It changes nothing.
+	Probe(ctx context.Context) (Report, error)
+
+	// Create returns a sandbox whose execd answers. The sandbox has its end
+	// from birth (Spec.TTL). A create that fails, or whose context ends, leaves
+	// nothing behind.
+	Create(ctx context.Context, spec Spec) (Info, error)
+
+	// Get returns one sandbox; KindNotFound when it is gone. A sandbox that
+	// ended by itself may be returned with StateLost and the reason until it
+	// is killed or its deadline passes.
+	Get(ctx context.Context, id string) (Info, error)
+
+	// List returns the sandboxes whose labels contain all of labels, newest
+	// first. A nil map lists all.
+	List(ctx context.Context, labels map[string]string) ([]Info, error)
+
+	// Renew moves the end of a sandbox to until, earlier or later, and returns
+	// the end now in force. A sandbox that has ended is KindNotFound: an expiry
+	// that raced the renewal is never undone.
+	Renew(ctx context.Context, id string, until time.Time) (time.Time, error)
+
+	// Kill ends a sandbox and returns when nothing of it is left: processes,
+	// mounts, files, addresses. Killing one that is gone is success.
+	Kill(ctx context.Context, id string) error
+
+	// Endpoint says how to reach a TCP port inside the sandbox.
+	Endpoint(ctx context.Context, id string, port int) (Endpoint, error)
+}
+
+// Pauser is implemented by providers with CapPause. Use Pause and Resume of
+// this package, which check for it in one place.
+type Pauser interface {
+	Pause(ctx context.Context, id string) error
+	Resume(ctx context.Context, id string) error
+}
+
+// NetworkRecorder is implemented by providers with CapNetworkRecord.
+type NetworkRecorder interface {
+	// NetworkRecords returns what the sandbox tried on the network with
+	// sequence numbers above after, and the head of the record's hash chain.
+	NetworkRecords(ctx context.Context, id string, after uint64) (NetworkLog, error)
+}
+
+// Endpoint is how to reach one port of a sandbox.
+type Endpoint struct {
+	BaseURL string      // scheme, host and path prefix, without a trailing slash
+	Header  http.Header // to be sent with every request
+	// DialContext, when set, must be used instead of the network to connect.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// State of a sandbox.
+type State string
+
+// The states a caller meets. Others of a remote server are passed through.
+const (
+	StatePending State = "Pending"
+	StateRunning State = "Running"
+	StatePaused  State = "Paused"
+	StateLost    State = "Failed" // ended by itself; Info.Reason says why
+)
+
+// Info describes a sandbox.
+type Info struct {
+	ID        string            `json:"id"`
+	Provider  string            `json:"provider"`
+	State     State             `json:"state"`
+	Reason    string            `json:"reason,omitempty"` // why it is lost: "oom", "runtime_exited", "keeper_gone"
+	Image     string            `json:"image"`
+	Runtime   string            `json:"runtime,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	CreatedAt time.Time         `json:"created_at"`
+	ExpiresAt time.Time         `json:"expires_at"`
+	// Cwd is the working directory of commands, and the workspace.
+	Cwd string `json:"cwd"`
+	// Separation is "full" or "reduced" (see CapSeparation).
+	Separation string `json:"separation,omitempty"`
+	// Limits lists the resource limits of this sandbox and who enforces each;
+	// a limit nobody enforces is listed with EnforcedBy "nobody".
+	Limits []Limit `json:"limits,omitempty"`
+}
+
+// Limit is one resource limit of a running sandbox.
+type Limit struct {
+	Resource   string `json:"resource"` // cpu, memory, pids, disk
+	Value      string `json:"value"`
+	EnforcedBy string `json:"enforced_by"`
+}
+
+// Spec is what a sandbox is made from. It comes from host configuration; no
+// part of it can be set by a model but a shorter TTL.
+type Spec struct {
+	// Image is "host" or an OCI reference. Empty means "host".
+	Image string `json:"image,omitempty"`
+	// Cwd is the working directory and workspace. Empty means /workspace.
+	Cwd string `json:"cwd,omitempty"`
+	// Env is added to the clean environment of commands. Never the host's.
+	Env map[string]string `json:"env,omitempty"`
+	// Labels find the sandbox again. Kubernetes label rules.
+	Labels map[string]string `json:"labels,omitempty"`
+	// TTL is the time to live from creation. Required, positive.
+	TTL time.Duration `json:"ttl"`
+	// Resources with zero fields take the provider's defaults.
+	Resources Resources `json:"resources,omitzero"`
+	// Mounts are the host paths the sandbox sees, none by default.
+	Mounts []Mount `json:"mounts,omitempty"`
+	// Require lists capabilities without which the sandbox must not be made.
+	Require []Capability `json:"require,omitempty"`
+}
+
+// Resources bound what a sandbox may use.
+type Resources struct {
+	CPU    float64 `json:"cpu,omitempty"`    // cores
+	Memory int64   `json:"memory,omitempty"` // bytes
+	PIDs   int     `json:"pids,omitempty"`   // processes and threads
+	Disk   int64   `json:"disk,omitempty"`   // bytes of everything writable
+}
+
+// Mount shows a host directory or file inside the sandbox.
+type Mount struct {
+	Source   string `json:"source"` // absolute host path
+	Target   string `json:"target"` // absolute path inside
+	Writable bool   `json:"writable,omitempty"`
+}
+
+// NetworkLog is a slice of a sandbox's network record.
+type NetworkLog struct {
+	Records []NetworkRecord `json:"records"`
+	Head    string          `json:"head"` // hash of the chain's newest record
+	Last    uint64          `json:"last"` // sequence number of the newest record
+}
+
+// NetworkRecord is one target a sandbox tried to reach. Identical refusals
+// beyond a rate are folded: Count attempts between Time and Until.
+type NetworkRecord struct {
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`
+	Until   time.Time `json:"until,omitzero"`
+	Count   int       `json:"count"`
+	Proto   string    `json:"proto"` // tcp, udp, icmp, dns, other
+	Name    string    `json:"name,omitempty"`
+	Address string    `json:"address,omitempty"`
+	Port    int       `json:"port,omitempty"`
+	Verdict string    `json:"verdict"` // deny, allow
+	Rule    string    `json:"rule,omitempty"`
+	Reason  string    `json:"reason"`
+}
