@@ -1,0 +1,63 @@
+# make demo   builds rein and shows its main job in a sandbox: no key, no Docker
+# make test   everything a change must pass, with what it needs installed first
+# The rest:   build lint fmt example bench bench-peers stress fuzz clean
+
+GO      ?= go
+BINS    := bin/rein bin/rein-execd bin/rein-runsc
+GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
+
+# make imports LANG from the environment, where it is a locale (en_US.UTF-8).
+# Only the three names of demo projects are meant for us.
+DEMO := $(or $(filter sh go python,$(LANG)),sh)
+ifeq ($(origin LANG),command line)
+unexport LANG
+ifeq ($(filter sh go python,$(LANG)),)
+$(error LANG=$(LANG): the demo projects are sh, go and python)
+endif
+endif
+
+.PHONY: build test lint fmt demo example bench bench-peers stress fuzz clean FORCE
+.DEFAULT_GOAL := build
+
+build: $(BINS)
+
+# Always asked, because only go knows whether a binary is up to date; it then
+# answers within a second or two, also for gVisor.
+bin/%: FORCE
+	@test -e $@ || test $* != rein-runsc || echo "building gVisor (bin/rein-runsc): a minute or two the first time"
+	@$(GOBUILD) -o $@ ./cmd/$*
+
+test: build
+	@scripts/test.sh
+
+lint:
+	@scripts/lint.sh
+
+fmt:
+	@gofmt -l -w $$(git ls-files -co --exclude-standard '*.go')
+
+demo: build
+	@scripts/demo.sh $(DEMO)
+
+# The module in examples/embed is outside this one, as an embedder's would be.
+example: build
+	@scripts/example.sh
+
+# The benchmarks print a table beside the targets; they assert no times.
+bench: build
+	@scripts/bench.sh
+
+bench-peers:
+	@scripts/bench-peers.sh
+
+stress: build
+	@scripts/bench.sh -stress
+
+# Every parser of untrusted bytes, a few seconds each.
+fuzz:
+	@scripts/fuzz.sh
+
+clean:
+	rm -rf bin
+
+FORCE:

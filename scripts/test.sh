@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# All tests: as the caller, and, when that is root, those that make sandboxes
+# once more as an ordinary user, because rootless is a way of its own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+
+# What the tests drive: runc beside gVisor, programs that prompt and fork, and
+# node for the OpenSandbox SDK.
+needs=(runc:runc python3:python3 git:git setpriv:util-linux node:nodejs npm:npm)
+race=()
+if [ "${CI:-}" = true ]; then needs+=(gcc:gcc gcc:libc6-dev); fi
+say "what the tests need"
+scripts/need.sh "${needs[@]}"
+if command -v gcc >/dev/null; then
+	race=(-race)
+	export CGO_ENABLED=1
+	echo "race detector: on"
+else
+	echo "race detector: off, because there is no C compiler (gcc and libc6-dev would turn it on)"
+fi
+
+# cmd/rein-runsc is one call into gVisor; with the race detector it would only
+# cost minutes.
+go list ./... | grep -v /cmd/rein-runsc >/dev/null # fails early when a package is broken
+mapfile -t all < <(go list ./... | grep -v '/cmd/rein-runsc$')
+
+# The same flags in both legs, so that the second compiles nothing again. vet
+# runs in lint.
+flags=(-trimpath -vet=off -timeout=20m "${race[@]}")
+
+say "go test, as $(id -un)"
+go test "${flags[@]}" "${all[@]}"
+
+if [ "$(id -u)" -ne 0 ]; then
+	say "passed (run as root, make test also tests the rootful way)"
+	exit 0
+fi
+
+scripts/test-rootless.sh "${flags[@]}"
+say "passed, as root and as an ordinary user"
