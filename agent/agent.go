@@ -1,0 +1,60 @@
+// Package agent is the loop of topology A: the model and its key stay in
+// rein's process, and every tool call goes to the sandbox.
+//
+// The loop counts and enforces the limits of package budget; executes calls in
+// order and one at a time, each with exactly one result; never executes what a
+// cut reply asked for; and hands tool output to the model as data, inside a
+// delimiter that is random for each result.
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/run"
+)
+
+// Options of a loop. Only Model is required.
+type Options struct {
+	Model model.Model
+	// System is added to the system prompt, before rein's own rules.
+	System string
+	// MaxOutputTokens caps each reply, reasoning included; 0 means
+	// DefaultMaxOutputTokens.
+	MaxOutputTokens int
+	// OnDenial says what to do when a call fails because of a policy.
+	OnDenial OnDenial
+	// Retries bounds the repetitions of one request to the model after a
+	// retryable failure; 0 means DefaultRetries, negative none.
+	Retries int
+}
+
+// Defaults of Options.
+const (
+	DefaultMaxOutputTokens = 8192
+	DefaultRetries         = 6
+)
+
+// OnDenial is what a run does about a denial.
+type OnDenial string
+
+// The choices. The zero value is StopIfFailed.
+const (
+	StopIfFailed OnDenial = "stop_if_failed" // stop when the denied call failed
+	GoOn         OnDenial = "continue"       // tell the model and go on
+)
+
+// New returns the loop as a worker. One worker may serve one run at a time.
+func New(o Options) (run.Worker, error) {
+	if o.Model == nil {
+		return nil, errors.New("agent: no model")
+	}
+	return &loop{o}, nil
+}
+
+type loop struct{ Options }
+
+func (l *loop) Work(ctx context.Context, s *run.Session) (run.Outcome, error) {
+	return run.Outcome{}, errors.ErrUnsupported
+}

@@ -1,0 +1,205 @@
+package run
+
+import (
+	"time"
+
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// ReportVersion is the value of Report.Version; it changes when a member
+// changes its meaning.
+const ReportVersion = "rein.report/1"
+
+// Report is what is known of a finished run. Everything in it is masked.
+type Report struct {
+	Version string     `json:"version"`
+	RunID   string     `json:"run_id"`
+	TraceID string     `json:"trace_id"`
+	Task    string     `json:"task"`
+	Target  TargetInfo `json:"target"`
+	// SandboxID is empty when none could be created.
+	SandboxID string `json:"sandbox_id,omitempty"`
+
+	// Reason and ExitCode say how the run ended; a brake wins over acceptance.
+	Reason   Reason `json:"reason"`
+	ExitCode int    `json:"exit_code"`
+	// Accepted is "yes", "no", "unchecked" (there were no checks) or "unknown"
+	// (they could not be run).
+	Accepted   string        `json:"accepted"`
+	Conclusion string        `json:"conclusion"` // one sentence
+	Answer     string        `json:"answer,omitempty"`
+	Error      string        `json:"error,omitempty"`
+	Hint       string        `json:"hint,omitempty"`
+	Checks     []CheckResult `json:"checks,omitempty"`
+	Protected  []Protected   `json:"protected,omitempty"`
+	Brake      *Brake        `json:"brake,omitempty"`
+	Warnings   []string      `json:"warnings,omitempty"`
+
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+	Time      Times     `json:"time"`
+	Steps     int       `json:"steps"`
+	Calls     Calls     `json:"calls"`
+	Tokens    Tokens    `json:"tokens"`
+
+	Limits      []LimitInfo             `json:"limits"`
+	Network     []sandbox.NetworkRecord `json:"network,omitempty"`
+	NetworkHead string                  `json:"network_head,omitempty"`
+
+	Inputs    Inputs     `json:"inputs"`
+	Patch     *PatchInfo `json:"patch,omitempty"`
+	Artifacts []Artifact `json:"artifacts,omitempty"`
+	Cleanup   Cleanup    `json:"cleanup"`
+
+	Provenance Provenance `json:"provenance"`
+	AuditHead  Head       `json:"audit_head"`
+	// Dir holds the run's files.
+	Dir string `json:"dir"`
+}
+
+// TargetInfo is where the run executed.
+type TargetInfo struct {
+	Name       string `json:"name,omitempty"`
+	Provider   string `json:"provider"`
+	Runtime    string `json:"runtime,omitempty"`
+	Image      string `json:"image,omitempty"`
+	Separation string `json:"separation,omitempty"`
+}
+
+// Times are wall-clock spans. Working is Total without Waiting: rate limits,
+// retries and approvals.
+type Times struct {
+	TotalMS   int64 `json:"total_ms"`
+	WorkingMS int64 `json:"working_ms"`
+	WaitingMS int64 `json:"waiting_ms"`
+	CreateMS  int64 `json:"create_ms"`
+	CleanupMS int64 `json:"cleanup_ms"`
+}
+
+// Calls counts the tool calls of the worker.
+type Calls struct {
+	Total     int            `json:"total"`
+	Succeeded int            `json:"succeeded"`
+	Failed    int            `json:"failed"` // timeouts and denials included
+	TimedOut  int            `json:"timed_out"`
+	Denied    int            `json:"denied"` // by policy or a path rule
+	ByTool    map[string]int `json:"by_tool,omitempty"`
+}
+
+// Tokens are those the model's vendor counted. Estimated is true when some
+// reply came without a count and was estimated instead.
+type Tokens struct {
+	Input     int64   `json:"input"`
+	Cached    int64   `json:"cached_input,omitempty"`
+	Output    int64   `json:"output"`
+	Total     int64   `json:"total"`
+	Estimated bool    `json:"estimated"`
+	CostUSD   float64 `json:"cost_usd,omitempty"`
+}
+
+// Brake is the limit that stopped the run.
+type Brake struct {
+	Limit string `json:"limit"`
+	Used  string `json:"used"`
+	Max   string `json:"max"`
+	Flag  string `json:"flag"` // what raises it
+}
+
+// LimitInfo is one limit in force and who enforces it.
+type LimitInfo struct {
+	Layer      string `json:"layer"` // call, round, run, resource
+	Name       string `json:"name"`
+	Value      string `json:"value"`
+	EnforcedBy string `json:"enforced_by"`
+}
+
+// CheckResult is how one acceptance check ended.
+type CheckResult struct {
+	Name       string `json:"name"`
+	Command    string `json:"command"`
+	Passed     bool   `json:"passed"`
+	ExitCode   *int   `json:"exit_code"`
+	Timeout    bool   `json:"timeout,omitempty"`
+	DurationMS int64  `json:"duration_ms"`
+	Stdout     string `json:"stdout,omitempty"` // the end of it
+	Stderr     string `json:"stderr,omitempty"`
+	Error      string `json:"error,omitempty"` // it could not be run
+}
+
+// Protected is one file the worker must not change.
+type Protected struct {
+	Path      string `json:"path"`
+	Before    string `json:"before"` // SHA-256
+	After     string `json:"after"`  // empty when it is gone
+	Unchanged bool   `json:"unchanged"`
+}
+
+// Inputs is what was copied in.
+type Inputs struct {
+	Dir   string `json:"dir,omitempty"`
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+	// Ignored and Secrets count what was left out; Skipped names what could
+	// not be copied, with the reason.
+	Ignored int       `json:"ignored"`
+	Secrets []string  `json:"secrets,omitempty"`
+	Skipped []Skipped `json:"skipped,omitempty"`
+}
+
+// Skipped is a path left out, and why.
+type Skipped struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+// PatchInfo describes the patch between the inputs and the workspace at the end.
+type PatchInfo struct {
+	Path    string    `json:"path"`
+	SHA256  string    `json:"sha256"`
+	Bytes   int64     `json:"bytes"`
+	Files   []Change  `json:"files"`
+	Skipped []Skipped `json:"skipped,omitempty"`
+}
+
+// Change is one file of a patch.
+type Change struct {
+	Path string `json:"path"`
+	Kind string `json:"kind"` // added, modified, deleted, mode
+}
+
+// Artifact is a file brought out.
+type Artifact struct {
+	Source string `json:"source"` // path inside the sandbox
+	Path   string `json:"path"`   // on this host
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// Cleanup says what became of the sandbox.
+type Cleanup struct {
+	// OK is true when the provider confirmed that the sandbox is gone, or when
+	// none was created.
+	OK       bool   `json:"ok"`
+	Verified string `json:"verified,omitempty"` // how it is known
+	Error    string `json:"error,omitempty"`
+	Remedy   string `json:"remedy,omitempty"`
+}
+
+// Provenance says what produced the outputs.
+type Provenance struct {
+	Rein       string `json:"rein"`
+	Model      string `json:"model,omitempty"`
+	InputTree  string `json:"input_tree"` // SHA-256 over paths, modes and contents
+	ConfigHash string `json:"config_hash,omitempty"`
+	TaskHash   string `json:"task_sha256"`
+	SpecHash   string `json:"spec_sha256"`
+}
+
+// Head is the end of the audit log's chain.
+type Head struct {
+	Seq  uint64 `json:"seq"`
+	Hash string `json:"hash"`
+}
+
+var _ = budget.Limits{}

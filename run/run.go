@@ -1,0 +1,147 @@
+// Package run does everything about a task that is the same whoever works on
+// it: the deadline, the inputs copied in, the acceptance checks, the artifacts
+// and the patch brought out, the end of the sandbox on every path, and the
+// report. The work itself is a [Worker]: the loop of package agent, or a
+// command-line agent in a cage.
+//
+// A run's files are in StateDir/runs/ID: audit.jsonl, transcript.jsonl,
+// report.json, report.md, provenance.json, patch and artifacts/.
+package run
+
+import (
+	"context"
+	"time"
+
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
+)
+
+// Options say what to do, where, and under which limits. Only Task, Provider
+// and StateDir are required; the zero value of everything else is the strictest.
+type Options struct {
+	ID      string // a ULID; empty takes a new one
+	TraceID string // 32 hexadecimal digits; empty takes a new one
+	Task    string
+
+	Provider sandbox.Provider
+	Target   Target
+	Limits   budget.Limits // budget.Standard when zero
+
+	// Workspace is copied in; its zero value copies nothing.
+	Workspace Workspace
+	// Accept are the checks that decide whether the work is accepted. Without
+	// any the outcome says "unchecked".
+	Accept []Check
+	// Protect are patterns of workspace files (as in a .gitignore) that the
+	// worker must not change: acceptance fails when one did.
+	Protect []string
+	// Artifacts are paths and patterns, relative to the workspace or absolute,
+	// brought out into artifacts/ before the sandbox ends.
+	Artifacts []string
+
+	// StateDir holds runs/; it is created with mode 0700.
+	StateDir string
+	// Masker masks what is recorded, reported and sent to a model.
+	Masker *secret.Masker
+	// Events is told what happens as it happens, in order, from one goroutine
+	// at a time; it must not block for long. Nil tells nobody.
+	Events func(Event)
+
+	// KeepOutput keeps the spilled output of calls with the artifacts, masked.
+	KeepOutput bool
+	// NoTranscript writes no transcript.jsonl.
+	NoTranscript bool
+
+	// Version of rein, Model's name and the hash of the configuration in
+	// force, for provenance.
+	Version, Model, ConfigHash string
+}
+
+// Target is where a run executes, as host configuration names it.
+type Target struct {
+	Name string
+	// Spec is what the sandbox is made from. Its TTL is set by the run, from
+	// Limits; its labels are added to the run's own.
+	Spec sandbox.Spec
+}
+
+// Workspace is a host directory copied into the sandbox's working directory.
+type Workspace struct {
+	Dir string // empty: none
+	// NoIgnore also copies what .gitignore and .reinignore leave out. Files
+	// that hold secrets are left out in any case.
+	NoIgnore bool
+	// MaxBytes bounds the copy; 0 means 1 GiB.
+	MaxBytes int64
+}
+
+// Check is one acceptance check: a command that exits 0 when the work is good.
+type Check struct {
+	Name string
+	// Shell is run as the agent's commands are. Argv, when set, is run instead,
+	// without a shell reading it.
+	Shell   string
+	Argv    []string
+	Timeout time.Duration // 0 means 5 minutes
+}
+
+// Worker does the task inside a sandbox that exists already.
+type Worker interface {
+	// Work returns when the task is done, given up or stopped. It must return
+	// soon after ctx ends; context.Cause(ctx) says why it ended. A panic is
+	// caught, and the sandbox is destroyed all the same.
+	Work(ctx context.Context, s *Session) (Outcome, error)
+}
+
+// Outcome is how a worker ended. An error beside it, if any, is the cause.
+type Outcome struct {
+	Reason Reason
+	// Answer is the worker's final text: what it claims, not what is accepted.
+	Answer string
+	// Detail says in one sentence what led to Reason, when that is not done.
+	Detail string
+}
+
+// Reason says how a run ended.
+type Reason string
+
+// The reasons.
+const (
+	Done        Reason = "done"
+	Failed      Reason = "failed"
+	Misused     Reason = "misconfigured"
+	Refused     Reason = "not_accepted"
+	OverBudget  Reason = "budget"
+	Stuck       Reason = "stuck"
+	NoProgress  Reason = "expired_no_progress"
+	NeedsHuman  Reason = "needs_human"
+	Lost        Reason = "sandbox_lost"
+	NoModel     Reason = "model_unavailable"
+	Interrupted Reason = "interrupted"
+)
+
+// ExitCode is the process's exit code for a run that ended so.
+func (r Reason) ExitCode() int {
+	switch r {
+	case Done:
+		return 0
+	case Misused:
+		return 2
+	case Refused:
+		return 3
+	case OverBudget:
+		return 4
+	case Stuck, NoProgress:
+		return 5
+	case NeedsHuman:
+		return 6
+	case Lost:
+		return 7
+	case NoModel:
+		return 8
+	case Interrupted:
+		return 130
+	}
+	return 1
+}
