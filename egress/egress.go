@@ -1,0 +1,121 @@
+// Package egress is the host's end of a sandbox's only network link: a TCP/IP
+// stack in user space (gVisor's) over a descriptor of Ethernet frames.
+//
+// The host reaches the sandbox by dialling through the stack. Whatever the
+// sandbox sends to anyone arrives here and is refused at once, in the way its
+// protocol knows, and recorded:
+//
+//	TCP                       reset
+//	DNS, UDP and TCP port 53  REFUSED, the name is recorded
+//	other UDP                 ICMP port unreachable
+//	ICMP echo                 ICMP administratively prohibited
+//	other IP protocols        ICMP protocol unreachable (IPv6: parameter problem)
+//
+// Multicast and broadcast are recorded and dropped, because no error may be
+// sent about them (RFC 1122 3.2.2, RFC 4443 2.4). Frames whose IP source is
+// not the sandbox's address are recorded and dropped. The link's own
+// housekeeping (ARP, neighbour and router discovery, group membership) is
+// neither: it reaches nobody but the gateway.
+package egress
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+// The link, the same in every sandbox because no two share one. The interface
+// inside must be given SandboxMAC, both sandbox addresses, MTU, and default
+// routes via the gateway's addresses. The gateway answers ARP and neighbour
+// solicitations for every address but the sandbox's own, so that nothing
+// on-link is left to a timeout.
+const (
+	Gateway4 = "10.88.0.1"
+	Sandbox4 = "10.88.0.2"
+	Bits4    = 24 // prefix length of both
+
+	Gateway6 = "fd72:6569:6e00::1" // a unique local prefix (RFC 4193): "rein" in ASCII
+	Sandbox6 = "fd72:6569:6e00::2"
+	Bits6    = 64
+
+	GatewayMAC = "02:72:65:69:6e:01" // locally administered, unicast
+	SandboxMAC = "02:72:65:69:6e:02"
+
+	// MTU in bytes, without the Ethernet header. The largest a tap takes is
+	// 65521; 65520 is a multiple of 8 and carries 3.5 times what 1500 does.
+	MTU = 65520
+)
+
+// Options of a Gateway.
+type Options struct {
+	// FD carries one Ethernet frame per read and write, without a prefix: a
+	// tap opened with IFF_NO_PI, or an AF_PACKET socket bound to the host side
+	// of a veth pair. Required; 0 counts as unset. The gateway owns it once New
+	// succeeds, and closes it; after an error it is still the caller's.
+	FD int
+
+	// SandboxID is given to the policy with every request.
+	SandboxID string
+
+	// Policy decides what may pass. The zero value denies everything.
+	Policy policy.Policy
+
+	// Record is called with what was refused, in order, never concurrently,
+	// from a goroutine of the gateway. Required. While it is slow, attempts
+	// are folded (see Attempt), and no packet waits for it. Close returns
+	// after its last call.
+	Record func(Attempt)
+
+	// MaxConns bounds the connections into the sandbox that are open or being
+	// opened. 0 means 256.
+	MaxConns int
+}
+
+// Attempt is one target a sandbox tried to reach, or many tries of one.
+//
+// The first 20 identical attempts of a minute come singly, at once. Further
+// ones are counted and come as one Attempt when the minute, counted from the
+// first, ends or the gateway closes. At most 256 different targets a minute
+// are told apart; attempts at further ones are counted in one Attempt per
+// protocol that has no name, address or port and says so in Reason.
+type Attempt struct {
+	Time    time.Time // of the first
+	Until   time.Time // of the last; zero when Count is 1
+	Count   int       // at least 1
+	Proto   policy.Proto
+	Name    string     // of a DNS question: lower case, no final dot, odd bytes escaped as \DDD
+	Address netip.Addr // where the packet was sent: for DNS, the server
+	Port    uint16
+	Verdict string // "deny"
+	Rule    string // of the policy
+	Reason  string
+}
+
+// Kind classifies an Error.
+type Kind string
+
+// The kinds of errors.
+const (
+	KindInvalid Kind = "invalid" // the options or arguments make no sense
+	KindHost    Kind = "host"    // the descriptor cannot be used
+	KindClosed  Kind = "closed"  // the gateway is closed
+	KindLimit   Kind = "limit"   // MaxConns are open
+	KindRefused Kind = "refused" // nothing listens on that port in the sandbox
+	KindTimeout Kind = "timeout" // the context ended, or the sandbox never answered
+	KindLost    Kind = "lost"    // the sandbox broke the connection off
+)
+
+// Error is what New and DialContext return.
+type Error struct {
+	Kind    Kind
+	Op      string // "open", "dial"
+	Subject string // "fd 7", "10.88.0.2:44772"
+	Err     error  // the cause; syscall.ECONNREFUSED, context.Canceled and such are found by errors.Is
+	Hint    string // what the reader can do; may be empty
+}
+
+func (e *Error) Error() string { return e.Op + " " + e.Subject + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
