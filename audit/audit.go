@@ -47,7 +47,8 @@ const (
 	KindBrake           Kind = "brake"
 	KindAcceptance      Kind = "acceptance"
 	KindArtifact        Kind = "artifact"
-	KindNetwork         Kind = "network" // a record of network.jsonl, and its head
+	KindNetwork         Kind = "network"    // a record of network.jsonl, and its head
+	KindTear            Kind = "audit.tear" // the log was continued after an incomplete line
 )
 
 // Entry is what a caller gives to Append.

@@ -1,0 +1,96 @@
+// Package evidence decides what is shown of a command's output. A model judges
+// by evidence, and more output does not mean better judgement: what is shown is
+// a bounded beginning and end of each stream, and an exact account of what was
+// left out and where to read on.
+//
+// Everything here is pure: no clock, no files, safe for concurrent use.
+package evidence
+
+import "github.com/rein-sh/rein/secret"
+
+// Defaults of Options.
+const (
+	DefaultBytes = 16 << 10
+	DefaultLines = 400
+)
+
+// MinBytes and MinLines are the smallest limits with which something of each
+// stream can always be shown.
+const (
+	MinBytes = 1 << 10
+	MinLines = 8
+)
+
+// Stream is one stream of a finished command, as far as it was captured. It has
+// the fields of execd.Output, so that one converts to the other:
+// evidence.Stream(outcome.Stdout).
+type Stream struct {
+	// Bytes and Lines count everything that was printed. Lines counts
+	// newlines, plus one for a last line without newline.
+	Bytes int64
+	Lines int64
+	// Head and Tail are what was captured: when len(Head)+len(Tail) == Bytes
+	// nothing is missing and Tail follows Head directly.
+	Head []byte
+	Tail []byte
+	// HeadLines is not used: the newlines of Head are counted.
+	HeadLines int64
+}
+
+// Text returns the Stream of a text that is there completely.
+func Text(b []byte) Stream { panic("to come") }
+
+// Options bound a preview.
+type Options struct {
+	// Bytes and Lines bound what is shown of both streams together, after
+	// masking and before any escaping. 0 means the default.
+	Bytes int
+	Lines int
+	// Masker masks known values before anything is cut. A mark is shown whole
+	// or not at all, and a piece of a value at the edge of what was captured is
+	// left out. Nil masks nothing.
+	Masker *secret.Masker
+}
+
+// Preview is what is shown of both streams.
+type Preview struct {
+	Stdout, Stderr Shown
+}
+
+// Truncated reports whether anything was left out.
+func (p Preview) Truncated() bool { return p.Stdout.Omitted.Bytes > 0 || p.Stderr.Omitted.Bytes > 0 }
+
+// Shown is what is shown of one stream.
+type Shown struct {
+	// Text is all of it: Head, a line that says what was left out, Tail. It is
+	// valid UTF-8. When nothing was left out it is Head.
+	Text       string
+	Head, Tail string
+	Omitted    Omitted
+	// NextLine is the number, from 1, of the first line that is not shown
+	// completely: where to read on. 0 when nothing was left out.
+	NextLine int64
+	// Replaced counts the bytes in Text that are not UTF-8, or NUL, and are
+	// shown as U+FFFD.
+	Replaced int64
+	// Binary says that what was captured has a NUL byte, and so is no text.
+	Binary bool
+}
+
+// Omitted is what was left out, counted in what the command printed (before
+// masking): bytes exactly, and lines of which nothing is shown.
+type Omitted struct {
+	Bytes int64 `json:"bytes"`
+	Lines int64 `json:"lines"`
+}
+
+// Show returns the preview of a command's two streams. Give a zero Stream for
+// one that does not exist.
+//
+// The limits hold for both streams together. Stderr keeps at least 4 KiB and a
+// quarter of the lines (a quarter of both when Bytes is below 16 KiB); what one
+// stream does not need, the other gets. Of what a stream may show, a fifth is
+// its beginning and the rest its end, cut between lines where that costs less
+// than half of the piece, never inside a character or a mark. With limits below
+// MinBytes and MinLines a stream may be shown as nothing, but for its counts.
+func Show(stdout, stderr Stream, o Options) Preview { panic("to come") }
