@@ -1,0 +1,132 @@
+package local
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/moby/profiles/seccomp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rein-sh/rein/execd"
+)
+
+// buildBundle writes the OCI bundle (runtime-spec 1.2) and returns its
+// directory.
+func buildBundle(cfg *nestConfig, sourceFDs []int) (string, error) {
+	binds, err := buildRootfs(cfg)
+	if err != nil {
+		return "", err
+	}
+	sources, err := bindSources(sourceFDs)
+	if err != nil {
+		return "", err
+	}
+	spec, err := bundleSpec(cfg, binds, sources)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return "", err
+	}
+	return nestRoot, os.WriteFile(filepath.Join(nestRoot, "config.json"), b, 0o600)
+}
+
+// bundleSpec is the whole isolation of a sandbox as the OCI runtime is asked
+// for it. The user and network namespaces are the nest's own.
+func bundleSpec(cfg *nestConfig, binds, sources []string) (*specs.Spec, error) {
+	caps := execdCaps(cfg.SameUser)
+	spec := &specs.Spec{
+		Version: "1.0.2",
+		Root:    &specs.Root{Path: rootfsPath},
+		Process: &specs.Process{
+			Args:            []string{execdPath},
+			Cwd:             "/",
+			Env:             []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			NoNewPrivileges: true,
+			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
+			Rlimits:         rlimits(),
+		},
+		Hostname: "sandbox",
+		Mounts:   systemMounts(cfg),
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+				{Type: specs.NetworkNamespace, Path: "/proc/1/ns/net"},
+			},
+			MaskedPaths: []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+				"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"},
+			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
+		},
+	}
+	for _, dir := range binds {
+		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: dir, Source: dir, Type: "bind", Options: []string{"rbind", "ro", "nosuid", "nodev"}})
+	}
+	for i, m := range cfg.Mounts {
+		opts := []string{"rbind", "ro", "nosuid", "nodev"}
+		if m.Writable {
+			opts[1] = "rw"
+		}
+		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: m.Target, Source: sources[i], Type: "bind", Options: opts})
+	}
+	if cfg.Runtime.Kind == kindRunc {
+		profile, err := seccomp.GetDefaultProfile(spec)
+		if err != nil {
+			return nil, err
+		}
+		spec.Linux.Seccomp = profile
+	}
+	return spec, nil
+}
+
+// execdCaps are the capabilities of execd inside the sandbox's user namespace:
+// to run commands as the user, end them, and look after their files. User code
+// has none. With a single mapped id commands are confined in a nested pid
+// namespace instead, which takes CAP_SYS_ADMIN to make.
+func execdCaps(sameUser bool) []string {
+	caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SYS_PTRACE"}
+	if sameUser {
+		caps = append(caps, "CAP_SYS_ADMIN")
+	}
+	return caps
+}
+
+// maxOpenFiles is the limit of descriptors of each process inside, or the
+// nest's own hard limit where that is lower.
+const maxOpenFiles = 65536
+
+func rlimits() []specs.POSIXRlimit {
+	files := uint64(maxOpenFiles)
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err == nil && own.Max < files {
+		files = own.Max
+	}
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_NOFILE", Soft: files, Hard: files},
+		{Type: "RLIMIT_CORE"},
+	}
+}
+
+// shmSize bounds /dev/shm.
+const shmSize = "67108864"
+
+// spillSlack is what /run/rein holds besides the spills: execd's stored
+// results and scripts.
+const spillSlack = 64 << 20
+
+func systemMounts(cfg *nestConfig) []specs.Mount {
+	mounts := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + shmSize}},
+		{Destination: "/run/rein", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec", "mode=755", "size=" + strconv.Itoa(execd.DefaultSpillBudget+spillSlack)}},
+	}
+	if cfg.Runtime.Kind == kindRunc {
+		mounts = append(mounts, specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
+	}
+	return append(mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}})
+}

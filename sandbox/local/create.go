@@ -1,0 +1,191 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// idPrefix begins every sandbox id; the rest is a ULID in lower case.
+const idPrefix = "sb-"
+
+// Create makes a sandbox and returns when its execd listens.
+func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	plan := planCgroup(lookAtCgroups())
+	spec, err := p.complete(spec, plan)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	id := idPrefix + strings.ToLower(ulid.Make().String())
+	ctx, cancel := context.WithTimeout(ctx, p.opts.StartTimeout+5*time.Second)
+	defer cancel()
+	info, err := p.create(ctx, id, spec, plan)
+	if err != nil {
+		// Undone also when the caller has given up.
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		return sandbox.Info{}, errors.Join(err, p.remove(undo, id))
+	}
+	return info, nil
+}
+
+func (p *Provider) create(ctx context.Context, id string, spec sandbox.Spec, plan cgroupPlan) (sandbox.Info, error) {
+	cfg := keeperConfig{
+		Info: liveInfo{Info: sandbox.Info{
+			ID: id, Provider: p.Name(), State: sandbox.StatePending, Image: spec.Image, Runtime: p.runtime.Name,
+			Labels: spec.Labels, CreatedAt: time.Now().Round(0), ExpiresAt: until(spec.TTL), Cwd: spec.Cwd,
+			Separation: p.separation(), Limits: limitsOf(spec.Resources, plan),
+		}},
+		Dir: p.dir(id), Records: filepath.Join(p.recordsDir(), id),
+		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Rein: p.opts.Rein, Token: rand.Text() + rand.Text(),
+		SameUser: p.sameUser(), Cgroup: plan, StartTimeout: p.opts.StartTimeout,
+	}
+	if err := p.register(id); err != nil {
+		return sandbox.Info{}, err
+	}
+	if os.Geteuid() == 0 {
+		base, err := p.reserveIDs(id)
+		if err != nil {
+			return sandbox.Info{}, err
+		}
+		cfg.Info.IDBase = base
+	}
+	if err := writeJSON(filepath.Join(cfg.Dir, infoFile), cfg.Info); err != nil {
+		return sandbox.Info{}, hostError("create", id, err)
+	}
+	if err := p.startKeeper(ctx, cfg); err != nil {
+		return sandbox.Info{}, err
+	}
+	if err := os.Remove(filepath.Join(cfg.Dir, creatorFile)); err != nil {
+		return sandbox.Info{}, hostError("create", id, err)
+	}
+	return p.Get(ctx, id)
+}
+
+// register makes the sandbox's directory before anything else of it exists. It
+// appears complete, with its creator's identity, so that Sweep never takes a
+// sandbox for abandoned while it is being made.
+func (p *Provider) register(id string) error {
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return hostError("create", id, err)
+	}
+	tmp, err := os.MkdirTemp(p.liveDir(), "new-")
+	if err != nil {
+		return hostError("create", id, err)
+	}
+	err = writeJSON(filepath.Join(tmp, creatorFile), self)
+	if err == nil {
+		err = os.Rename(tmp, p.dir(id))
+	}
+	if err != nil {
+		return hostError("create", id, errors.Join(err, os.RemoveAll(tmp)))
+	}
+	return nil
+}
+
+// reserveIDs picks a range of host ids that no other sandbox of this StateDir
+// has. They lie where no distribution puts users or subordinate ids.
+func (p *Provider) reserveIDs(id string) (int, error) {
+	const first, count = 0x6000, 0x1000 // ranges of 65536 from 1,610,612,736
+	if err := os.MkdirAll(p.idsDir(), 0o700); err != nil {
+		return 0, hostError("create", id, err)
+	}
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	for i := range uint32(count) {
+		n := first + int((h.Sum32()+i)%count)
+		f, err := os.OpenFile(p.idsPath(n*idRange), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return 0, hostError("create", id, err)
+		}
+		_, err = f.WriteString(id)
+		return n * idRange, errors.Join(err, f.Close())
+	}
+	return 0, &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "create", Subject: id,
+		Err: errors.New("all ranges of user ids are in use"), Hint: "rein sandbox gc"}
+}
+
+func (p *Provider) idsDir() string { return filepath.Join(p.opts.StateDir, "ids") }
+
+func (p *Provider) idsPath(base int) string { return filepath.Join(p.idsDir(), strconv.Itoa(base)) }
+
+// startKeeper runs rein keep, detached, and waits for its reply. A keeper
+// whose creator goes away before the reply ends its sandbox itself.
+func (p *Provider) startKeeper(ctx context.Context, cfg keeperConfig) error {
+	cmd := exec.Command(p.opts.Rein, "keep")
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return hostError("create", cfg.Info.ID, err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return hostError("create", cfg.Info.ID, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return hostError("start "+p.opts.Rein, cfg.Info.ID, err)
+	}
+	// The keeper outlives us; while we live, we reap it.
+	reaped := make(chan struct{})
+	result := make(chan error, 1)
+	go func() {
+		result <- exchange(cfg, stdin, stdout)
+		cmd.Wait()
+		close(reaped)
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		// Closing its output tells a keeper that nobody waits any more.
+		stdout.Close()
+		cmd.Process.Kill()
+		<-reaped
+		return &sandbox.Error{Kind: sandbox.KindTimeout, Op: "create", Subject: cfg.Info.ID, Err: ctx.Err()}
+	}
+}
+
+// exchange hands the keeper its configuration and reads its reply.
+func exchange(cfg keeperConfig, stdin io.WriteCloser, stdout io.Reader) error {
+	writeErr := errors.Join(json.NewEncoder(stdin).Encode(cfg), stdin.Close())
+	line, err := bufio.NewReaderSize(stdout, 64<<10).ReadSlice('\n')
+	if err != nil {
+		return &sandbox.Error{Kind: sandbox.KindInternal, Op: "create", Subject: cfg.Info.ID,
+			Err: fmt.Errorf("the keeper ended without a word: %w", errors.Join(writeErr, err))}
+	}
+	var reply keeperReply
+	if err := json.Unmarshal(line, &reply); err != nil {
+		return &sandbox.Error{Kind: sandbox.KindInternal, Op: "create", Subject: cfg.Info.ID, Err: fmt.Errorf("the keeper's reply: %w", err)}
+	}
+	if !reply.OK {
+		return &sandbox.Error{Kind: reply.Kind, Op: reply.Op, Subject: cfg.Info.ID, Err: errors.New(reply.Error), Hint: reply.Hint}
+	}
+	return nil
+}
+
+func hostError(op, subject string, err error) error {
+	return &sandbox.Error{Kind: sandbox.KindHost, Op: op, Subject: subject, Err: err}
+}

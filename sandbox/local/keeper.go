@@ -1,0 +1,243 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	goruntime "runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// keeperConfig is what Create hands to the keeper on its standard input. It is
+// written nowhere.
+type keeperConfig struct {
+	Info         liveInfo      `json:"info"`
+	Dir          string        `json:"dir"`     // of the live sandbox
+	Records      string        `json:"records"` // where its network record goes
+	Spec         sandbox.Spec  `json:"spec"`    // with resources filled in
+	Runtime      ociRuntime    `json:"runtime"`
+	Execd        string        `json:"execd"`
+	Rein         string        `json:"rein"`
+	Token        string        `json:"token"`
+	SameUser     bool          `json:"same_user"`
+	Cgroup       cgroupPlan    `json:"cgroup"`
+	StartTimeout time.Duration `json:"start_timeout"`
+}
+
+// keeperReply is the keeper's one line on standard output: the sandbox runs,
+// or why it does not. Afterwards nothing more is written there.
+type keeperReply struct {
+	OK    bool         `json:"ok"`
+	Kind  sandbox.Kind `json:"kind,omitempty"`
+	Op    string       `json:"op,omitempty"`
+	Error string       `json:"error,omitempty"`
+	Hint  string       `json:"hint,omitempty"`
+}
+
+// keeper owns one sandbox.
+type keeper struct {
+	cfg     keeperConfig
+	cgroup  *cgroup
+	nest    *nestProcess
+	network *networkLog
+	gateway *egress.Gateway
+
+	deadline *deadline
+	killed   chan struct{} // closed by the first kill request
+	kill     sync.Once
+
+	mu     sync.Mutex
+	state  sandbox.State
+	reason string
+}
+
+// Keep is the body of the hidden command "rein keep". It returns when the
+// sandbox is gone. It must be called from the main goroutine: the kernel ties
+// the nest to the thread that starts it, so that thread must live as long as
+// the keeper does.
+func Keep(stdin io.Reader, stdout io.Writer) error {
+	goruntime.LockOSThread()
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	// The creator's terminal or parent may go; the sandbox has its own end.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+
+	k := &keeper{killed: make(chan struct{}), state: sandbox.StatePending}
+	if err := json.NewDecoder(stdin).Decode(&k.cfg); err != nil {
+		return fmt.Errorf("the keeper is started by rein, not by hand: %w", err)
+	}
+	err := k.run(ctx, stdout)
+	if err != nil {
+		reply := keeperReply{Kind: sandbox.KindInternal, Op: "create", Error: err.Error()}
+		if e, ok := errors.AsType[*sandbox.Error](err); ok {
+			reply.Kind, reply.Op, reply.Hint = e.Kind, e.Op, sandbox.HintOf(err)
+			if e.Err != nil {
+				reply.Error = e.Err.Error()
+			}
+		}
+		err = errors.Join(err, json.NewEncoder(stdout).Encode(reply))
+	}
+	return err
+}
+
+// run creates the sandbox, serves it, and ends it.
+func (k *keeper) run(ctx context.Context, stdout io.Writer) (err error) {
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := writeJSON(k.path(keeperFile), self); err != nil {
+		return err
+	}
+	if k.deadline, err = newDeadline(k.cfg.Info.ExpiresAt); err != nil {
+		return err
+	}
+	defer k.deadline.Close()
+
+	defer func() { err = errors.Join(err, k.close()) }()
+	link, err := k.startNest()
+	if err != nil {
+		return err
+	}
+	server, err := k.listen()
+	if err != nil {
+		unix.Close(link)
+		return err
+	}
+	defer server.Close()
+	if err := k.harden(); err != nil {
+		unix.Close(link)
+		return err
+	}
+	// From here on the keeper has nothing left to lose to a hostile frame.
+	if err := k.startGateway(link); err != nil {
+		return err
+	}
+	if err := k.awaitReady(ctx); err != nil {
+		return err
+	}
+	k.setState(sandbox.StateRunning, "")
+	server.serve()
+	if err := json.NewEncoder(stdout).Encode(keeperReply{OK: true}); err != nil {
+		return nil // the creator is gone, and with it the only one who knew of this sandbox
+	}
+	if c, ok := stdout.(io.Closer); ok {
+		c.Close() // so that whoever waits for the end of our output does not wait for ours
+	}
+	k.serveUntilEnd(ctx)
+	return nil
+}
+
+// awaitReady waits until execd says that it listens.
+func (k *keeper) awaitReady(ctx context.Context) error {
+	timeout := time.NewTimer(k.cfg.StartTimeout)
+	defer timeout.Stop()
+	select {
+	case <-k.nest.ready:
+		return nil
+	case <-k.nest.gone:
+		if kills := k.cgroup.oomKills(); kills > 0 {
+			return &sandbox.Error{Kind: sandbox.KindHost, Op: "start the sandbox",
+				Err:  fmt.Errorf("the kernel ended it for want of memory (limit %d bytes)", k.cfg.Spec.Resources.Memory),
+				Hint: "raise the target's resources.memory"}
+		}
+		return &sandbox.Error{Kind: sandbox.KindHost, Op: "start the sandbox",
+			Err:  fmt.Errorf("runtime %s ended: %s", k.cfg.Runtime.Name, k.nest.explain()),
+			Hint: "rein probe"}
+	case <-timeout.C:
+		return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "start the sandbox",
+			Err:  fmt.Errorf("execd did not answer within %v: %s", k.cfg.StartTimeout, k.nest.explain()),
+			Hint: "the host may be overloaded; try again or raise start_timeout"}
+	case <-k.killed:
+		return &sandbox.Error{Kind: sandbox.KindConflict, Op: "start the sandbox", Err: errors.New("it was killed while it started")}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// serveUntilEnd returns at a kill, at the deadline, or on SIGTERM. A sandbox
+// that ends by itself stays known as lost until one of these, so that whoever
+// asks is told why.
+func (k *keeper) serveUntilEnd(ctx context.Context) {
+	gone := k.nest.gone
+	for {
+		select {
+		case <-gone:
+			reason := "runtime_exited"
+			if k.cgroup.oomKills() > 0 {
+				reason = "oom"
+			}
+			k.setState(sandbox.StateLost, reason)
+			gone = nil
+		case <-k.killed:
+			return
+		case <-k.deadline.Passed():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// close ends the sandbox and everything the keeper holds, in the reverse order
+// of its making. The directory and the cgroup stay for Kill or Sweep: the
+// keeper no longer has the right to remove them.
+func (k *keeper) close() error {
+	k.setState(sandbox.StateLost, "ended")
+	if k.nest != nil {
+		k.nest.kill()
+	}
+	var err error
+	if k.gateway != nil {
+		k.gateway.Close()
+	}
+	if k.network != nil {
+		err = k.network.Close()
+	}
+	return err
+}
+
+func (k *keeper) requestKill() { k.kill.Do(func() { close(k.killed) }) }
+
+func (k *keeper) setState(s sandbox.State, reason string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.state, k.reason = s, reason
+}
+
+// info is what the keeper answers to Get.
+func (k *keeper) info() sandbox.Info {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	info := k.cfg.Info.Info
+	info.State, info.Reason, info.ExpiresAt = k.state, k.reason, k.deadline.Time()
+	return info
+}
+
+func (k *keeper) path(name string) string { return k.cfg.Dir + "/" + name }
+
+// startGateway takes the sandbox's link into service. Nothing is allowed yet;
+// every attempt is refused at once and recorded.
+func (k *keeper) startGateway(link int) error {
+	g, err := egress.New(egress.Options{FD: link, SandboxID: k.cfg.Info.ID, Record: k.network.record})
+	if err != nil {
+		unix.Close(link)
+		return fmt.Errorf("start the gateway: %w", err)
+	}
+	k.gateway = g
+	return nil
+}

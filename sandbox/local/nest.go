@@ -1,0 +1,180 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Descriptors the nest inherits from its keeper. Standard input, output and
+// error belong to execd and are passed on untouched.
+const (
+	nestControlFD = 3 // unix socket: nestConfig in, nestReply with the link's descriptor out
+	nestRuntimeFD = 4 // the OCI runtime's binary, which the nest's user may not be able to open by path
+	nestExecdFD   = 5 // execd's binary
+	nestReinFD    = 6 // rein's own binary, for the same reason
+	nestOOMFD     = 7 // the cgroup's memory event counter, when nestConfig.OOMCounter
+)
+
+// nestRoot is the private tmpfs on which the nest builds everything. It is
+// mounted over a directory that exists everywhere, in the nest's own mount
+// namespace.
+const nestRoot = "/run"
+
+// nestConfig is what the keeper tells its nest.
+type nestConfig struct {
+	ID         string            `json:"id"`
+	Runtime    ociRuntime        `json:"runtime"`
+	Link       linkConfig        `json:"link"`
+	Resources  sandbox.Resources `json:"resources"`
+	Mounts     []sandbox.Mount   `json:"mounts,omitempty"`
+	Cwd        string            `json:"cwd"`
+	SameUser   bool              `json:"same_user"` // one mapped id, and a runtime that cannot invent others
+	OOMCounter bool              `json:"oom_counter"`
+	// LowerDisk is set when the runtime bounds the writable layer itself, so
+	// that the root below it stays read-only and small.
+	LowerDisk bool `json:"lower_disk"`
+}
+
+// nestReply is the nest's one message: the link is up, or what went wrong.
+type nestReply struct {
+	LinkType string `json:"link_type,omitempty"` // "tap" or "packet"
+	Op       string `json:"op,omitempty"`
+	Error    string `json:"error,omitempty"`
+	Hint     string `json:"hint,omitempty"`
+}
+
+// Nest is the body of the hidden command "rein nest": the first process of a
+// sandbox's namespaces. It prepares the network and the root file system and
+// then becomes the OCI runtime; it returns only when that failed, after it has
+// told the keeper why.
+func Nest() error {
+	control := os.NewFile(nestControlFD, "control")
+	unix.CloseOnExec(nestControlFD)
+	conn, err := net.FileConn(control)
+	control.Close()
+	if err != nil {
+		return fmt.Errorf("the nest is started by rein keep, not by hand: %w", err)
+	}
+	uc := conn.(*net.UnixConn)
+	defer uc.Close()
+	if err := nest(uc); err != nil {
+		reply := nestReply{Op: "prepare the sandbox", Error: err.Error()}
+		if e, ok := errors.AsType[*sandbox.Error](err); ok {
+			reply.Op, reply.Hint = e.Op, e.Hint
+			if e.Err != nil {
+				reply.Error = e.Err.Error()
+			}
+		}
+		return errors.Join(err, sendReply(uc, reply, -1))
+	}
+	return nil
+}
+
+func nest(control *net.UnixConn) error {
+	// The keeper may have died before the kernel was told to take the nest
+	// with it.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("tie the nest to its keeper: %w", err)
+	}
+	var cfg nestConfig
+	if err := json.NewDecoder(control).Decode(&cfg); err != nil {
+		if errors.Is(err, io.EOF) {
+			return errors.New("the keeper is gone")
+		}
+		return fmt.Errorf("read the nest's configuration: %w", err)
+	}
+	if err := unix.Sethostname([]byte("sandbox")); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	link, linkType, err := setUpLink(cfg.Link)
+	if err != nil {
+		return err
+	}
+	if err := sendReply(control, nestReply{LinkType: linkType}, link); err != nil {
+		return err
+	}
+	unix.Close(link)
+	sources, err := openMounts(cfg.Mounts)
+	if err != nil {
+		return err
+	}
+	if err := setUpMounts(); err != nil {
+		return err
+	}
+	bundle, err := buildBundle(&cfg, sources)
+	if err != nil {
+		return err
+	}
+	return becomeRuntime(&cfg, bundle)
+}
+
+// sendReply sends one reply, with a descriptor when fd is not negative.
+func sendReply(c *net.UnixConn, r nestReply, fd int) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	_, _, err = c.WriteMsgUnix(append(b, '\n'), oob, nil)
+	return err
+}
+
+// becomeRuntime replaces the nest by the OCI runtime, which so becomes the
+// first process of the pid namespace: when it ends, all of the sandbox ends.
+func becomeRuntime(cfg *nestConfig, bundle string) error {
+	args := cfg.Runtime.args(cfg, bundle)
+	// Descriptors past those of the runtime must not reach it.
+	first := uint(nestRuntimeFD)
+	if err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	if cfg.OOMCounter {
+		// Moved to 3, where "--preserve-fds 1" finds it; the control socket
+		// has done its work.
+		if err := unix.Dup3(nestOOMFD, nestControlFD, 0); err != nil {
+			return fmt.Errorf("pass the memory event counter: %w", err)
+		}
+	}
+	if err := os.Chdir(bundle); err != nil {
+		return err
+	}
+	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + nestRoot, "XDG_RUNTIME_DIR=" + nestRoot}
+	// By descriptor: the path may lie in a directory this user cannot enter.
+	path := "/proc/self/fd/" + strconv.Itoa(nestRuntimeFD)
+	err := syscall.Exec(path, args, env)
+	return &sandbox.Error{Kind: sandbox.KindHost, Op: "start", Subject: "runtime " + cfg.Runtime.Name, Err: err,
+		Hint: "check that " + cfg.Runtime.Path + " is a program every user may execute"}
+}
+
+// args is the runtime's command line.
+func (r ociRuntime) args(cfg *nestConfig, bundle string) []string {
+	state := nestRoot + "/state"
+	if r.Kind == kindGVisor {
+		args := []string{"runsc", "--root", state, "--platform=systrap", "--network=sandbox",
+			"--ignore-cgroups", "--host-settings=ignore",
+			"--overlay2=root:memory,size=" + strconv.FormatInt(cfg.Resources.Disk, 10)}
+		return append(args, "run", "--bundle", bundle, cfg.ID)
+	}
+	args := []string{r.Name, "--root", state, "run", "--bundle", bundle}
+	if cfg.OOMCounter {
+		args = append(args, "--preserve-fds", "1")
+	}
+	return append(args, cfg.ID)
+}

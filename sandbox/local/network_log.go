@@ -1,0 +1,83 @@
+package local
+
+import (
+	"errors"
+	"path/filepath"
+	"sync"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// networkFile is a sandbox's network record, in StateDir/sandboxes/ID.
+const networkFile = "network.jsonl"
+
+// keptRecords are held in memory for callers; older ones are in the file.
+const keptRecords = 4096
+
+// networkLog is the keeper's record of what its sandbox tried: network.jsonl
+// with its own hash chain, and the newest records for whoever asks.
+type networkLog struct {
+	log *audit.Log
+
+	mu      sync.Mutex
+	records []sandbox.NetworkRecord
+	head    audit.Head
+	err     error // the first failure to write; reported by Close and to callers
+}
+
+func newNetworkLog(dir string) (*networkLog, error) {
+	log, err := audit.Create(filepath.Join(dir, networkFile), audit.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &networkLog{log: log}, nil
+}
+
+// record is the gateway's egress.Options.Record.
+func (n *networkLog) record(a egress.Attempt) {
+	r := sandbox.NetworkRecord{
+		Time: a.Time, Until: a.Until, Count: a.Count, Proto: string(a.Proto), Name: a.Name,
+		Port: int(a.Port), Verdict: a.Verdict, Rule: a.Rule, Reason: a.Reason,
+	}
+	if a.Address.IsValid() {
+		r.Address = a.Address.String()
+	}
+	rec, err := n.log.Append(audit.Entry{Kind: audit.KindNetwork, Data: r})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.err = errors.Join(n.err, err)
+		return
+	}
+	r.Seq = rec.Seq
+	n.head = audit.Head{Seq: rec.Seq, Hash: rec.Hash}
+	if len(n.records) == keptRecords {
+		n.records = append(n.records[:0], n.records[keptRecords/2:]...)
+	}
+	n.records = append(n.records, r)
+}
+
+// since returns the records after a sequence number.
+func (n *networkLog) since(after uint64) (sandbox.NetworkLog, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return sandbox.NetworkLog{}, n.err
+	}
+	out := sandbox.NetworkLog{Head: n.head.Hash, Last: n.head.Seq}
+	for _, r := range n.records {
+		if r.Seq > after {
+			out.Records = append(out.Records, r)
+		}
+	}
+	return out, nil
+}
+
+// Close ends the record and returns what went wrong with it.
+func (n *networkLog) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return errors.Join(n.err, n.log.Close())
+}

@@ -1,0 +1,133 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// ImageHost is the image made of the host's own read-only /usr.
+const ImageHost = "host"
+
+// complete fills in the defaults and refuses what cannot be honoured here.
+func (p *Provider) complete(s sandbox.Spec, plan cgroupPlan) (sandbox.Spec, error) {
+	refuse := func(kind sandbox.Kind, subject, format string, args ...any) (sandbox.Spec, error) {
+		return s, &sandbox.Error{Kind: kind, Op: "create", Subject: subject, Err: fmt.Errorf(format, args...)}
+	}
+	if s.TTL <= 0 {
+		return refuse(sandbox.KindInvalid, "ttl", "a sandbox needs a time to live above zero, not %v", s.TTL)
+	}
+	if s.Image == "" {
+		s.Image = ImageHost
+	}
+	if s.Image != ImageHost {
+		return refuse(sandbox.KindUnsupported, "image "+s.Image, "the local provider knows the image %q only", ImageHost)
+	}
+	if s.Cwd == "" {
+		s.Cwd = "/workspace"
+	}
+	if err := checkInside(s.Cwd); err != nil {
+		return refuse(sandbox.KindInvalid, "cwd "+s.Cwd, "%w", err)
+	}
+	for _, m := range s.Mounts {
+		if err := checkMount(m); err != nil {
+			return refuse(sandbox.KindInvalid, "mount "+m.Target, "%w", err)
+		}
+	}
+	explicit := s.Resources
+	s.Resources = withDefaults(s.Resources, p.opts.Resources)
+	if r := s.Resources; r.CPU < 0.01 || r.Memory < 16<<20 || r.PIDs < 4 || r.Disk < 1<<20 {
+		return refuse(sandbox.KindInvalid, "resources", "a sandbox needs at least 0.01 cores, 16 MiB of memory, 4 processes and 1 MiB of disk")
+	}
+	if err := p.checkRequired(s.Require, explicit, plan); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// reserved are the directories inside that the sandbox itself is made of.
+var reserved = []string{"/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/run", "/.rein"}
+
+func checkInside(p string) error {
+	if !path.IsAbs(p) || path.Clean(p) != p || p == "/" {
+		return fmt.Errorf("%q is not a clean absolute path below /", p)
+	}
+	if strings.ContainsAny(p, "\x00\n") {
+		return fmt.Errorf("%q holds a control character", p)
+	}
+	for _, r := range reserved {
+		if p == r || strings.HasPrefix(p, r+"/") {
+			return fmt.Errorf("%s is part of the sandbox itself", r)
+		}
+	}
+	return nil
+}
+
+func checkMount(m sandbox.Mount) error {
+	if !path.IsAbs(m.Source) || path.Clean(m.Source) != m.Source {
+		return fmt.Errorf("the source %q is not a clean absolute path", m.Source)
+	}
+	if _, err := os.Stat(m.Source); err != nil {
+		return err
+	}
+	return checkInside(m.Target)
+}
+
+// checkRequired refuses a sandbox that needs what this host cannot do. A limit
+// that was asked for and that nobody can enforce is such a need.
+func (p *Provider) checkRequired(require []sandbox.Capability, explicit sandbox.Resources, plan cgroupPlan) error {
+	if err := sandbox.CheckCapabilities(require); err != nil {
+		return err
+	}
+	if explicit.CPU > 0 {
+		require = append(slices.Clip(require), sandbox.CapLimitCPU)
+	}
+	if explicit.Memory > 0 {
+		require = append(slices.Clip(require), sandbox.CapLimitMemory)
+	}
+	if explicit.PIDs > 0 {
+		require = append(slices.Clip(require), sandbox.CapLimitPIDs)
+	}
+	for _, a := range p.abilities(plan) {
+		if !a.Available && slices.Contains(require, a.Capability) {
+			return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "create", Subject: "capability " + string(a.Capability),
+				Err: fmt.Errorf("runtime %s cannot do it on this host: %s", p.runtime.Name, a.Reason), Hint: a.Remedy}
+		}
+	}
+	return nil
+}
+
+// limitsOf says who enforces each limit of a sandbox.
+func limitsOf(r sandbox.Resources, plan cgroupPlan) []sandbox.Limit {
+	by := func(controller string) string {
+		if slices.Contains(plan.Controllers, controller) {
+			return "cgroup " + plan.Mode
+		}
+		return nobody
+	}
+	return []sandbox.Limit{
+		{Resource: "cpu", Value: strconv.FormatFloat(r.CPU, 'g', -1, 64), EnforcedBy: by("cpu")},
+		{Resource: "memory", Value: strconv.FormatInt(r.Memory, 10), EnforcedBy: by("memory")},
+		{Resource: "pids", Value: strconv.Itoa(r.PIDs), EnforcedBy: by("pids")},
+		{Resource: "disk", Value: strconv.FormatInt(r.Disk, 10), EnforcedBy: "tmpfs"},
+	}
+}
+
+// nobody is who enforces a limit that is not enforced.
+const nobody = "nobody"
+
+// sameUser reports whether commands must run under execd's own id: as an
+// ordinary user only one id is mapped, and only gVisor has ids of its own.
+func (p *Provider) sameUser() bool { return os.Geteuid() != 0 && p.runtime.Kind != kindGVisor }
+
+func (p *Provider) separation() string {
+	if p.sameUser() {
+		return "reduced"
+	}
+	return "full"
+}

@@ -1,0 +1,92 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// SweepReport says what a sweep did.
+type SweepReport struct {
+	Removed []string `json:"removed"` // ids
+	Kept    []string `json:"kept"`    // live sandboxes that were left alone
+}
+
+// Sweep removes what is left of orphans: sandboxes whose keeper is gone, be it
+// that their deadline passed or that it was killed. With all, live ones are
+// ended too. Sandboxes of other state directories are never touched. It goes
+// on past failures and returns them together.
+func (p *Provider) Sweep(ctx context.Context, all bool) (SweepReport, error) {
+	ids, err := p.liveIDs()
+	if err != nil {
+		return SweepReport{}, err
+	}
+	var report SweepReport
+	var errs []error
+	for _, id := range ids {
+		if p.creating(id) || (!all && p.kept(id)) {
+			report.Kept = append(report.Kept, id)
+			continue
+		}
+		if err := p.remove(ctx, id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		report.Removed = append(report.Removed, id)
+	}
+	return report, errors.Join(append(errs, p.sweepUnborn(), p.sweepIDs())...)
+}
+
+// kept reports whether the sandbox still has its keeper.
+func (p *Provider) kept(id string) bool {
+	var keeper processID
+	return readJSON(filepath.Join(p.dir(id), keeperFile), &keeper) == nil && keeper.alive()
+}
+
+// sweepUnborn removes directories whose creator ended before they had a name.
+func (p *Provider) sweepUnborn() error {
+	unborn, err := filepath.Glob(filepath.Join(p.liveDir(), "new-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range unborn {
+		var creator processID
+		err := readJSON(filepath.Join(dir, creatorFile), &creator)
+		if errors.Is(err, fs.ErrNotExist) || (err == nil && creator.alive()) {
+			continue // not written yet, or being written
+		}
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepIDs releases id ranges whose sandbox has no directory any more.
+func (p *Provider) sweepIDs() error {
+	entries, err := os.ReadDir(p.idsDir())
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		path := filepath.Join(p.idsDir(), e.Name())
+		id, err := os.ReadFile(path)
+		if err != nil || len(id) == 0 {
+			continue // being written, or already gone
+		}
+		if _, err := os.Stat(p.dir(strings.TrimSpace(string(id)))); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
+}
