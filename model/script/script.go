@@ -3,76 +3,131 @@
 // uses what they returned in later steps, checks it, branches on it, and can
 // fail in the ways real vendors fail.
 //
-// The format is described in docs/scripts.md. A script is finite and has no
-// expressions: references, matching and branching are all it can do, so a
-// request is always answered in time linear in its conversation.
+// The format is described in docs/scripts.md. A script has no expressions:
+// references, matching and branching are all it can do, so the time a request
+// takes is linear in its conversation.
 //
 // The position in a script is found by following the conversation from its
 // beginning; nothing is remembered between requests except how often a fault
-// has been served. One [Player] therefore serves any number of conversations at
-// once.
+// has been served. One [Player] therefore serves any number of conversations
+// at once.
 package script
 
 import (
-	"errors"
 	"time"
 
 	"github.com/rein-sh/rein/model"
 )
 
-// MaxSize is the largest script Load accepts, in bytes.
-const MaxSize = 1 << 20
-
 // Script is a parsed, checked script. It is immutable.
 type Script struct {
-	name  string // as in the file, else from the file's name
-	file  string // for messages
-	final string
+	name  string
+	file  string
+	final *text
 	steps []*step
 }
 
-type step struct{}
-
-// Load parses data; file is used in messages. Errors are *SyntaxError and name
-// the first fault found.
-func Load(data []byte, file string) (*Script, error) {
-	return nil, errors.New("script: not readable yet")
-}
-
-// Name is the script's name: "name" in the file, else the file's base name.
+// Name is the script's name: "name" in the file, else the file's base name
+// without its extension.
 func (s *Script) Name() string { return s.name }
 
-// Player answers requests from a script. Safe for concurrent use.
-type Player struct{ script *Script }
+// step is one reply.
+type step struct {
+	pos
+	name   string
+	text   *text
+	calls  []*call
+	stop   model.StopReason // "" for what the reply's calls say
+	next   []branch         // empty: the step after this one
+	usage  *model.Usage     // nil for an estimate
+	faults []Fault          // one for each request to spoil, in order
+}
 
-// Play returns a player that has served no faults yet.
-func (s *Script) Play() *Player { return &Player{script: s} }
+// droppable reports whether an agent may leave the reply out of the
+// conversation and ask again, as one does with empty and cut replies.
+func (s *step) droppable() bool {
+	return s.text == nil && len(s.calls) == 0 || s.stop == model.StopLength
+}
+
+// call is one tool call and what is done with its result.
+type call struct {
+	pos
+	name      string // "" when nothing can refer to it
+	tool      string
+	arguments any   // a tree with *text in it
+	raw       *text // sent as it is instead of arguments
+	expect    []check
+	capture   []capture
+}
+
+// branch leads to a step when all its conditions hold.
+type branch struct {
+	when []check
+	step int
+}
 
 // Turn is what a script decides for one request.
 type Turn struct {
-	Step  string // the step's name
-	Reply *model.Reply
-	Fault *Fault // what to do instead of, or while, sending Reply; nil for nothing
+	Step  string       // the step's name
+	Reply *model.Reply // with what the step says, whatever the fault
+	Fault *Fault       // what spoils this answer; nil for nothing
 }
 
-// Next decides the answer to req. A failed assertion, an impossible reference
-// or a conversation that is not this script's is a *model.Error of
-// KindInvalid whose Code is "script_failed".
-func (p *Player) Next(req *model.Request) (*Turn, error) {
-	return nil, errors.New("script: not playable yet")
-}
-
-// Model returns the script as a model in this process, with a player of its
-// own. Its name is "script/" and the script's name.
-func (s *Script) Model() model.Model { return nil }
-
-// FaultKind says how a request goes wrong.
+// FaultKind says how an answer is spoiled.
 type FaultKind string
 
-// Fault is one way a request goes wrong.
+// The kinds of faults. Those up to FaultInvalid are refusals, sent instead of a
+// reply; the others spoil the reply itself.
+const (
+	FaultRateLimit   FaultKind = "rate_limit"
+	FaultOverloaded  FaultKind = "overloaded"
+	FaultUnavailable FaultKind = "unavailable"
+	FaultAuth        FaultKind = "auth"
+	FaultForbidden   FaultKind = "forbidden"
+	FaultQuota       FaultKind = "quota"
+	FaultNotFound    FaultKind = "not_found"
+	FaultContext     FaultKind = "context"
+	FaultInvalid     FaultKind = "invalid"
+
+	FaultStall   FaultKind = "stall"   // silence
+	FaultCut     FaultKind = "cut"     // the connection ends
+	FaultGarbage FaultKind = "garbage" // something that is not of the protocol
+)
+
+// Fault is one way an answer is spoiled.
 type Fault struct {
-	Kind       FaultKind
-	RetryAfter time.Duration // what the vendor asks for; 0 says nothing
-	For        time.Duration // how long a stall lasts; 0 until the client gives up
-	AtStart    bool          // before the first byte; else in the middle of the reply
+	Kind FaultKind
+	// RetryAfter is what a refusal asks for; 0 asks for nothing.
+	RetryAfter time.Duration
+	// For is how long a stall lasts, after which the reply goes on; 0 means
+	// until the client gives up.
+	For time.Duration
+	// AtStart puts the fault before the first byte of the reply instead of in
+	// the middle of it.
+	AtStart bool
+	// Clean ends a cut stream as HTTP wants it, only without its end mark.
+	Clean bool
+}
+
+// Refusal reports whether the fault is an error sent instead of a reply, and
+// which kind the client should see.
+func (f Fault) Refusal() (model.Kind, bool) {
+	k, ok := map[FaultKind]model.Kind{
+		FaultRateLimit:   model.KindRateLimit,
+		FaultOverloaded:  model.KindOverloaded,
+		FaultUnavailable: model.KindUnavailable,
+		FaultAuth:        model.KindAuth,
+		FaultForbidden:   model.KindForbidden,
+		FaultQuota:       model.KindQuota,
+		FaultNotFound:    model.KindNotFound,
+		FaultContext:     model.KindContext,
+		FaultInvalid:     model.KindInvalid,
+	}[f.Kind]
+	return k, ok
+}
+
+var faultKinds = []string{
+	string(FaultRateLimit), string(FaultOverloaded), string(FaultUnavailable), string(FaultAuth),
+	string(FaultForbidden), string(FaultQuota), string(FaultNotFound), string(FaultContext), string(FaultInvalid),
+	string(FaultStall), string(FaultCut), string(FaultGarbage),
 }
