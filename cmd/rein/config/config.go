@@ -1,0 +1,206 @@
+// Package config is rein's configuration file: its types, where it may come
+// from, and its strict reading. Nothing here is taken from a workspace, and
+// nothing in a file is a secret: a key is named by where the host finds it.
+//
+// Only cmd/rein imports this package; the others receive their settings as
+// structs.
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Config is one configuration file. Every key is optional.
+type Config struct {
+	Target    string            `json:"target,omitempty" jsonschema:"name of the target used when --target is not given"`
+	Model     string            `json:"model,omitempty" jsonschema:"name of the model used when --model is not given"`
+	Targets   map[string]Target `json:"targets,omitempty" jsonschema:"where runs execute, by name"`
+	Models    map[string]Model  `json:"models,omitempty" jsonschema:"models, by name"`
+	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
+	Redaction Redaction         `json:"redaction,omitzero" jsonschema:"values masked in results, records and reports"`
+	Programs  Programs          `json:"programs,omitzero" jsonschema:"where the host finds rein's companions"`
+}
+
+// Target is where a run executes.
+type Target struct {
+	Provider  string               `json:"provider,omitempty" jsonschema:"what creates the sandbox: local"`
+	Runtime   string               `json:"runtime,omitempty" jsonschema:"OCI runtime: gvisor, runc, or the path of another"`
+	Image     string               `json:"image,omitempty" jsonschema:"root file system: host"`
+	Cwd       string               `json:"cwd,omitempty" jsonschema:"working directory and workspace inside the sandbox"`
+	Resources Resources            `json:"resources,omitzero" jsonschema:"what the sandbox may use"`
+	Env       map[string]string    `json:"env,omitempty" jsonschema:"environment of commands; no secrets belong here"`
+	Mounts    []Mount              `json:"mounts,omitempty" jsonschema:"host paths shown inside, none by default"`
+	Require   []sandbox.Capability `json:"require,omitempty" jsonschema:"capabilities without which no sandbox is made"`
+}
+
+// Resources bound a sandbox. A zero takes the provider's default.
+type Resources struct {
+	CPU    float64 `json:"cpu,omitempty" jsonschema:"cores"`
+	Memory Size    `json:"memory,omitempty" jsonschema:"bytes, such as 2GiB"`
+	PIDs   int     `json:"pids,omitempty" jsonschema:"processes and threads"`
+	Disk   Size    `json:"disk,omitempty" jsonschema:"bytes of everything writable, such as 2GiB"`
+}
+
+// Mount shows a host directory or file inside the sandbox.
+type Mount struct {
+	Source   string `json:"source" jsonschema:"absolute path on the host"`
+	Target   string `json:"target" jsonschema:"absolute path inside"`
+	Writable bool   `json:"writable,omitempty" jsonschema:"whether the sandbox may write to it"`
+}
+
+// Model is one configured model.
+type Model struct {
+	Vendor  string `json:"vendor" jsonschema:"whose protocol: openai (Chat Completions) or script"`
+	Model   string `json:"model,omitempty" jsonschema:"the vendor's name of the model, or the path of a script"`
+	BaseURL string `json:"base_url,omitempty" jsonschema:"address of the API; empty is the vendor's own"`
+	Key     Key    `json:"key,omitzero" jsonschema:"where the host finds the key; one of env, file, command"`
+	Price   Price  `json:"price,omitempty" jsonschema:"dollars per million tokens: INPUT,OUTPUT"`
+}
+
+// Key says where the host finds a secret. Exactly one field is set, or none.
+type Key struct {
+	Env     string   `json:"env,omitempty" jsonschema:"name of an environment variable"`
+	File    string   `json:"file,omitempty" jsonschema:"absolute path of a file"`
+	Command []string `json:"command,omitempty" jsonschema:"program and arguments that print it, run without a shell"`
+}
+
+// IsZero reports whether no place is named.
+func (k Key) IsZero() bool { return k.Env == "" && k.File == "" && len(k.Command) == 0 }
+
+// String says where the secret is found, for people.
+func (k Key) String() string {
+	switch {
+	case k.Env != "":
+		return "environment variable " + k.Env
+	case k.File != "":
+		return "file " + k.File
+	case len(k.Command) > 0:
+		return "output of " + k.Command[0]
+	}
+	return "none"
+}
+
+// Redaction lists values that are masked besides the keys of models.
+type Redaction struct {
+	Secrets []NamedKey `json:"secrets,omitempty" jsonschema:"further secrets of this host"`
+}
+
+// NamedKey is a secret with the name its mark shows.
+type NamedKey struct {
+	Name    string   `json:"name" jsonschema:"what the mark says instead of the value"`
+	Env     string   `json:"env,omitempty" jsonschema:"name of an environment variable"`
+	File    string   `json:"file,omitempty" jsonschema:"absolute path of a file"`
+	Command []string `json:"command,omitempty" jsonschema:"program and arguments that print it, run without a shell"`
+}
+
+// Key is the place of the secret.
+func (n NamedKey) Key() Key { return Key{Env: n.Env, File: n.File, Command: n.Command} }
+
+// Programs are absolute paths; empty means beside rein, then on PATH.
+type Programs struct {
+	Execd  string `json:"execd,omitempty" jsonschema:"path of rein-execd"`
+	GVisor string `json:"gvisor,omitempty" jsonschema:"path of rein-runsc"`
+}
+
+// Size is a number of bytes, written with a unit: 512MiB, 2GiB, 100MB.
+type Size int64
+
+var units = []struct {
+	suffix string
+	factor float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(text []byte) error {
+	t := strings.TrimSpace(string(text))
+	factor := 1.0
+	for _, u := range units {
+		if n, ok := strings.CutSuffix(t, u.suffix); ok {
+			t, factor = strings.TrimSpace(n), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(t, 64)
+	if err != nil || !(n >= 0 && n*factor < 1<<62) {
+		return fmt.Errorf("%q is no size; write a number and a unit, such as 512MiB or 2GiB", text)
+	}
+	*s = Size(n * factor)
+	return nil
+}
+
+// MarshalText writes the size with the largest binary unit that is exact.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+func (s Size) String() string {
+	for _, u := range []int{3, 2, 1, 0} {
+		if f := Size(units[u].factor); s != 0 && s%f == 0 {
+			return strconv.FormatInt(int64(s/f), 10) + units[u].suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// Duration is a time span, written 90s, 15m or 2h.
+type Duration time.Duration
+
+// UnmarshalText reads a duration; a bare number is refused, since its unit
+// would be a guess.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(strings.TrimSpace(string(text)))
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is no duration; write a number and a unit, such as 90s, 15m or 2h", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalText writes the duration.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// Price is what a model costs in dollars per million tokens, "INPUT,OUTPUT".
+// The zero value is an unknown price; "0,0" is a known price of nothing.
+type Price struct {
+	Known         bool
+	Input, Output float64
+}
+
+// UnmarshalText reads a price.
+func (p *Price) UnmarshalText(text []byte) error {
+	in, out, ok := strings.Cut(string(text), ",")
+	i, err1 := strconv.ParseFloat(strings.TrimSpace(in), 64)
+	o, err2 := strconv.ParseFloat(strings.TrimSpace(out), 64)
+	if !ok || err1 != nil || err2 != nil || !(i >= 0 && i < 1e9) || !(o >= 0 && o < 1e9) {
+		return fmt.Errorf("%q is no price; write dollars per million tokens as INPUT,OUTPUT, such as 2.5,10", text)
+	}
+	*p = Price{Known: true, Input: i, Output: o}
+	return nil
+}
+
+// MarshalText writes the price; an unknown one is empty.
+func (p Price) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+func (p Price) String() string {
+	if !p.Known {
+		return ""
+	}
+	return strconv.FormatFloat(p.Input, 'f', -1, 64) + "," + strconv.FormatFloat(p.Output, 'f', -1, 64)
+}

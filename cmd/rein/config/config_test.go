@@ -1,0 +1,263 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+var known = config.Known{Providers: []string{"local"}, Vendors: []string{"openai", "script"}, Presets: []string{"quick", "standard", "long"}}
+
+func TestDecode(t *testing.T) {
+	f, err := config.Decode("c.yaml", []byte(`
+target: build
+targets:
+  build:
+    provider: local
+    runtime: runc
+    resources: {cpu: 1.5, memory: 512MiB, pids: 64, disk: 1GB}
+    env: {PORT: 8080, DEBUG: true}
+    mounts:
+      - source: /srv/data
+        target: /data
+        writable: true
+    require: [separation]
+models:
+  m:
+    vendor: openai
+    model: gpt-5
+    key: {command: [/bin/echo, key]}
+    price: 2.5,10
+limits:
+  max_wall_time: 90s
+  max_tokens: 1_000_000
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{
+		Target: "build",
+		Targets: map[string]config.Target{"build": {
+			Provider: "local", Runtime: "runc",
+			Resources: config.Resources{CPU: 1.5, Memory: 512 << 20, PIDs: 64, Disk: 1e9},
+			Env:       map[string]string{"PORT": "8080", "DEBUG": "true"},
+			Mounts:    []config.Mount{{Source: "/srv/data", Target: "/data", Writable: true}},
+			Require:   []sandbox.Capability{sandbox.CapSeparation},
+		}},
+		Models: map[string]config.Model{"m": {Vendor: "openai", Model: "gpt-5", Key: config.Key{Command: []string{"/bin/echo", "key"}},
+			Price: config.Price{Known: true, Input: 2.5, Output: 10}}},
+		Limits: config.Limits{MaxWallTime: config.Duration(90 * time.Second), MaxTokens: 1_000_000},
+	}
+	if diff := cmp.Diff(want, f.Config); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if got := f.Set["targets.build.resources.memory"].String(); got != "c.yaml:7:27" {
+		t.Errorf("place of the memory limit is %s", got)
+	}
+	if err := config.Validate(f, known); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every fault is reported at its place and, where there is one, with the name
+// that was meant.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct{ name, text, want, hint string }{
+		{"unknown key", "targts:\n  a: {}\n", `c.yaml:1:1: unknown key "targts"`, `did you mean "targets"?`},
+		{"nested key", "targets:\n  a:\n    runtme: runc\n", `c.yaml:3:5: unknown key "runtme" in targets.a`, `did you mean "runtime"?`},
+		{"swapped letters", "limits:\n  max_stpes: 1\n", `c.yaml:2:3: unknown key "max_stpes" in limits`, `did you mean "max_steps"?`},
+		{"nothing near", "zzzzzz: 1\n", `unknown key "zzzzzz"`, "known: target, model, targets"},
+		{"two faults", "a: 1\nb: 2\n", "c.yaml:2:1: unknown key \"b\"", ""},
+		{"repeated key", "target: a\ntarget: b\n", "2:1", ""},
+		{"repeated name", "targets:\n  a: {}\n  a: {}\n", "3:3", ""},
+		{"text for number", "limits:\n  max_steps: many\n", `c.yaml:2:14: limits.max_steps must be a whole number, not "many"`, ""},
+		{"fraction for number", "limits:\n  max_steps: 1.5\n", "must be a whole number", ""},
+		{"list for mapping", "limits: [a]\n", "c.yaml:1:9: limits must be a mapping", ""},
+		{"text for list", "targets:\n  a:\n    require: separation\n", "targets.a.require must be a list", "[a, b]"},
+		{"mapping for text", "target: {a: b}\n", "target must be text", ""},
+		{"bare duration", "limits:\n  max_wall_time: 90\n", `"90" is no duration`, ""},
+		{"size", "targets:\n  a:\n    resources: {memory: lots}\n", `"lots" is no size`, ""},
+		{"price", "models:\n  m: {vendor: openai, model: x, price: cheap}\n", `"cheap" is no price`, ""},
+		{"alias", "target: &a x\nmodel: *a\n", "anchors, aliases and tags are not read", ""},
+		{"tab", "limits:\n\tmax_steps: 1\n", "c.yaml:", "YAML"},
+		{"two documents", "target: a\n---\ntarget: b\n", "a second document", ""},
+		{"scalar file", "hello\n", "the file must be a mapping", ""},
+		{"odd name", "targets:\n  \"a b\": {}\n", `"a b" is no name`, ""},
+		{"provider", "targets:\n  a: {provider: locl}\n", `c.yaml:2:7: targets.a.provider: "locl" is not known`, `did you mean "local"?`},
+		{"capability", "targets:\n  a: {require: [seperation]}\n", `no capability "seperation"`, `did you mean "separation"?`},
+		{"default target", "target: bild\ntargets:\n  build: {}\n", `c.yaml:1:1: target: no target "bild"`, `did you mean "build"?`},
+		{"default model", "model: gpt\n", `no model "gpt"`, "models:"},
+		{"preset", "limits: {preset: fast}\n", `"fast" is not known`, "known: quick, standard, long"},
+		{"relative mount", "targets:\n  a:\n    mounts: [{source: data, target: /data}]\n", `"data" is not a clean absolute path`, ""},
+		{"dotted mount", "targets:\n  a:\n    mounts: [{source: /srv/../etc, target: /data}]\n", "not a clean absolute path", ""},
+		{"key in two places", "models:\n  m: {vendor: openai, model: x, key: {env: A, file: /b}}\n", "models.m.key: exactly one place", "one of env:, file:, command:"},
+		{"key in clear", "models:\n  m: {vendor: openai, model: x, key: {env: sk-123}}\n", "no name of a variable", "never the secret"},
+		{"key in address", "models:\n  m: {vendor: openai, model: x, base_url: https://user:pass@api.example}\n", "must not contain a user", "key:"},
+		{"secret without place", "redaction:\n  secrets: [{name: x}]\n", "exactly one place", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := config.Decode("c.yaml", []byte(c.text))
+			if err == nil {
+				err = config.Validate(f, known)
+			}
+			e, ok := errors.AsType[*config.Error](err)
+			if !ok {
+				t.Fatalf("error is %v, want a *config.Error", err)
+			}
+			if !strings.Contains(e.Error(), c.want) {
+				t.Errorf("error is\n%s\nwant it to contain\n%s", e, c.want)
+			}
+			if !strings.Contains(e.Hint(), c.hint) {
+				t.Errorf("hint is %q, want it to contain %q", e.Hint(), c.hint)
+			}
+			if strings.Contains(e.Error(), "sk-123") || strings.Contains(e.Error(), "user:pass") {
+				t.Errorf("the error shows a secret: %s", e)
+			}
+		})
+	}
+}
+
+// What "config init" writes is valid and changes nothing.
+func TestExample(t *testing.T) {
+	f, err := config.Decode("example", []byte(config.Example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := config.Validate(f, known); err != nil {
+		t.Fatal(err)
+	}
+	// And it is valid with every commented setting switched on.
+	var on []string
+	for line := range strings.Lines(config.Example) {
+		body := strings.TrimLeft(line, " ")
+		indent := line[:len(line)-len(body)]
+		if rest, ok := strings.CutPrefix(body, "# "); ok && looksLikeSetting(rest) {
+			line = indent + rest
+		}
+		on = append(on, line)
+	}
+	text := strings.ReplaceAll(strings.Join(on, ""), "      # file:", "      ## file:")
+	f, err = config.Decode("example, all on", []byte(text))
+	if err == nil {
+		err = config.Validate(f, known)
+	}
+	if err != nil {
+		t.Fatalf("%s\nin\n%s", err, text)
+	}
+	for _, path := range []string{"targets.default.mounts[0].source", "models.gpt.key.env", "redaction.secrets[0].name", "limits.max_cost"} {
+		if _, ok := f.Set[path]; !ok {
+			t.Errorf("the example does not show %s", path)
+		}
+	}
+}
+
+func looksLikeSetting(s string) bool {
+	s = strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(s, " "), "- "), " ")
+	key, _, ok := strings.Cut(s, ":")
+	return ok && key != "" && !strings.ContainsAny(key, " ,") || strings.HasPrefix(s, "- ")
+}
+
+func TestSchema(t *testing.T) {
+	s, err := config.Schema(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"max_wall_time"`, `"separation"`, `"additionalProperties": false`, `"quick"`, `"openai"`} {
+		if !strings.Contains(string(s), want) {
+			t.Errorf("the schema does not contain %s", want)
+		}
+	}
+}
+
+func TestTextForms(t *testing.T) {
+	for _, c := range []struct {
+		in, out string
+	}{{"2GiB", "2GiB"}, {"1024KiB", "1MiB"}, {"1.5GiB", "1536MiB"}, {"100", "100"}, {"100MB", "100000000"}, {"0", "0"}} {
+		var s config.Size
+		if err := s.UnmarshalText([]byte(c.in)); err != nil || s.String() != c.out {
+			t.Errorf("size %q reads as %q, %v; want %q", c.in, s, err, c.out)
+		}
+	}
+	for _, c := range []struct{ in, out string }{{"90s", "1m30s"}, {"15m", "15m"}, {"2h", "2h"}, {"1h1m", "1h1m"}, {"0s", "0s"}} {
+		var d config.Duration
+		if err := d.UnmarshalText([]byte(c.in)); err != nil || d.String() != c.out {
+			t.Errorf("duration %q reads as %q, %v; want %q", c.in, d, err, c.out)
+		}
+	}
+	for _, bad := range []string{"", "-1", "1e400", "nan", "MiB", "99999999999TiB"} {
+		var s config.Size
+		if err := s.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("size %q reads as %d", bad, s)
+		}
+	}
+	var p config.Price
+	if err := p.UnmarshalText([]byte("0,0")); err != nil || !p.Known {
+		t.Errorf("a price of nothing reads as %+v, %v", p, err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	f, err := config.Decode("c.yaml", []byte("targets:\n  a:\n    runtime: runc\n    env: {TOKEN: s3cret-value}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	effective := f.Config
+	effective.Target = "default"
+	got := config.Settings(f, effective)
+	want := []config.Setting{
+		{Path: "target", Value: "default", Source: "default"},
+		{Path: "targets.a.runtime", Value: "runc", Source: "c.yaml:3:5"},
+		{Path: "targets.a.env.TOKEN", Value: "(set)", Source: "c.yaml:4:11"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+// The user's file lies over the machine's: names replace names, keys win by
+// themselves, and each value remembers its file.
+func TestLayers(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "etc", "config.yaml"), "target: a\nlimits: {max_steps: 5, max_tool_calls: 6}\ntargets:\n  a: {runtime: runc, cwd: /a}\n  b: {runtime: crun}\n")
+	write(t, filepath.Join(dir, "home", "rein", "config.yaml"), "limits: {max_steps: 9}\ntargets:\n  a: {runtime: gvisor}\n")
+	p := config.Places{ConfigHome: filepath.Join(dir, "home"), System: filepath.Join(dir, "etc", "config.yaml")}
+	f, err := config.Load(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{Target: "a", Limits: config.Limits{MaxSteps: 9, MaxToolCalls: 6},
+		Targets: map[string]config.Target{"a": {Runtime: "gvisor"}, "b": {Runtime: "crun"}}}
+	if diff := cmp.Diff(want, f.Config); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if _, ok := f.Set["targets.a.cwd"]; ok {
+		t.Error("a replaced target left a value behind")
+	}
+	for path, file := range map[string]string{"limits.max_steps": "home", "limits.max_tool_calls": "etc", "targets.a.runtime": "home", "targets.b.runtime": "etc"} {
+		if got := f.Set[path].File; !strings.Contains(got, "/"+file+"/") {
+			t.Errorf("%s comes from %q, want %s", path, got, file)
+		}
+	}
+	p.Explicit = filepath.Join(dir, "only.yaml")
+	write(t, p.Explicit, "target: default\n")
+	if f, err = config.Load(p); err != nil || len(f.Config.Targets) != 0 {
+		t.Errorf("--config reads %+v, %v; want that file alone", f, err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

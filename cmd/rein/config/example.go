@@ -1,0 +1,72 @@
+package config
+
+// Example is what "rein config init" writes. Every line in it is a comment or
+// a default, so writing it changes nothing.
+const Example = `# rein configuration
+#
+# rein config check   says what is wrong with this file, and where
+# rein config show    prints what is in force and where it came from
+# rein config schema  prints a JSON Schema for editors
+#
+# This file is read from $XDG_CONFIG_HOME/rein/config.yaml (or ~/.config), over
+# /etc/rein/config.yaml, or from --config; never from a directory you work in.
+# It holds no secret. Flags win over it.
+
+# The target and the model used when --target and --model are not given.
+target: default
+# model: gpt
+
+# Where runs execute. A model can at most pick a name; nothing it writes can
+# change what a name means.
+targets:
+  default:
+    provider: local
+    runtime: gvisor       # or runc, crun, or the path of another OCI runtime
+    image: host           # the host's /usr, read-only, and nothing else of it
+    cwd: /workspace
+    # resources:
+    #   cpu: 2            # cores
+    #   memory: 2GiB
+    #   pids: 512
+    #   disk: 2GiB
+    # env:                # no secrets: commands can read these
+    #   LANG: C.UTF-8
+    # mounts:             # a live directory of the host; prefer --workspace
+    #   - source: /srv/data
+    #     target: /data
+    #     writable: false
+    # require: [separation, network_deny]   # refuse to run without; see rein probe
+
+# The brakes. Whatever stops a run names the flag that raises it.
+limits:
+  preset: standard        # or quick, long
+  # call_timeout: 60s     # of a command that asks for no timeout
+  # max_call_timeout: 2m  # the most it may ask for
+  # output_bytes: 16KiB
+  # output_lines: 400
+  # max_steps: 20
+  # max_tool_calls: 20
+  # max_wall_time: 15m
+  # max_tokens: 1000000
+  # max_cost: 5           # dollars; needs the model's price
+  # ttl: 18m              # of the sandbox at birth; renewed on progress
+
+# Models by name, for --model NAME. A key stays on this host: exactly one of
+# env, file and command says where it is found.
+# models:
+#   gpt:
+#     vendor: openai
+#     model: gpt-5
+#     base_url: https://api.openai.com/v1
+#     key:
+#       env: OPENAI_API_KEY
+#       # file: /run/keys/openai
+#       # command: [/usr/bin/pass, show, openai]
+#     price: 1.25,10      # dollars per million tokens: input,output
+
+# Further values to mask in results, records and reports.
+# redaction:
+#   secrets:
+#     - name: deploy-token
+#       env: DEPLOY_TOKEN
+`

@@ -1,0 +1,186 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Known is what the values of a configuration may name.
+type Known struct {
+	Providers []string
+	Vendors   []string
+	Presets   []string
+}
+
+// DefaultTarget and DefaultVendor fill what a target or the command line leaves out.
+const (
+	DefaultTargetName = "default"
+	DefaultProvider   = "local"
+	DefaultRuntime    = "gvisor"
+)
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// Validate judges the values of f. Errors are *Error with every fault and its
+// place.
+func Validate(f *File, known Known) error {
+	v := validator{file: f}
+	c := f.Config
+	for _, name := range slices.Sorted(maps.Keys(c.Targets)) {
+		v.target("targets."+name, c.Targets[name], known)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
+		v.model("models."+name, c.Models[name], known)
+	}
+	targets := slices.Sorted(maps.Keys(c.Targets))
+	if !slices.Contains(targets, DefaultTargetName) {
+		targets = append(targets, DefaultTargetName)
+	}
+	if c.Target != "" && !slices.Contains(targets, c.Target) {
+		v.fault("target", DidYouMean(c.Target, targets), "no target %q", c.Target)
+	}
+	if models := slices.Sorted(maps.Keys(c.Models)); c.Model != "" && !slices.Contains(models, c.Model) {
+		hint := "name it under models:"
+		if len(models) > 0 {
+			hint = DidYouMean(c.Model, models)
+		}
+		v.fault("model", hint, "no model %q", c.Model)
+	}
+	v.oneOf("limits.preset", c.Limits.Preset, known.Presets)
+	v.redaction(c.Redaction)
+	v.absolute("programs.execd", c.Programs.Execd)
+	v.absolute("programs.gvisor", c.Programs.GVisor)
+	return asError(v.problems)
+}
+
+type validator struct {
+	file     *File
+	problems []Problem
+}
+
+func (v *validator) fault(path, hint, format string, args ...any) {
+	at, ok := v.file.Set[path]
+	for p := path; !ok && p != ""; at, ok = v.file.Set[p] {
+		p = parent(p)
+		if p == "" {
+			break
+		}
+	}
+	if !ok {
+		at = Position{File: v.file.Name}
+	}
+	v.problems = append(v.problems, Problem{Position: at, Hint: hint, Message: path + ": " + fmt.Sprintf(format, args...)})
+}
+
+// parent is the path one level up.
+func parent(p string) string {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] == '.' || p[i] == '[' {
+			return p[:i]
+		}
+	}
+	return ""
+}
+
+func (v *validator) oneOf(path, value string, names []string) {
+	if value != "" && !slices.Contains(names, value) {
+		v.fault(path, DidYouMean(value, names), "%q is not known", value)
+	}
+}
+
+func (v *validator) absolute(at, value string) {
+	if value != "" && (!path.IsAbs(value) || path.Clean(value) != value) {
+		v.fault(at, "write an absolute path without .. or a trailing slash", "%q is not a clean absolute path", value)
+	}
+}
+
+func (v *validator) target(at string, t Target, known Known) {
+	v.oneOf(at+".provider", t.Provider, known.Providers)
+	v.absolute(at+".cwd", t.Cwd)
+	for name := range t.Env {
+		if !envName.MatchString(name) {
+			v.fault(at+".env."+name, "letters, digits and underscore", "%q is no name of a variable", name)
+		}
+	}
+	for i, m := range t.Mounts {
+		p := fmt.Sprintf("%s.mounts[%d]", at, i)
+		if m.Source == "" || m.Target == "" {
+			v.fault(p, "write source: and target:", "a mount needs a source and a target")
+		}
+		v.absolute(p+".source", m.Source)
+		v.absolute(p+".target", m.Target)
+	}
+	for i, name := range t.Require {
+		if !slices.Contains(sandbox.Capabilities, name) {
+			v.fault(fmt.Sprintf("%s.require[%d]", at, i), DidYouMean(string(name), capabilityNames()), "no capability %q", name)
+		}
+	}
+	r := t.Resources
+	if r.CPU < 0 || r.PIDs < 0 {
+		v.fault(at+".resources", "", "a limit is negative")
+	}
+}
+
+func capabilityNames() []string {
+	out := make([]string, len(sandbox.Capabilities))
+	for i, c := range sandbox.Capabilities {
+		out[i] = string(c)
+	}
+	return out
+}
+
+func (v *validator) model(at string, m Model, known Known) {
+	if m.Vendor == "" {
+		v.fault(at, "write vendor: "+known.Vendors[0], "no vendor")
+	}
+	v.oneOf(at+".vendor", m.Vendor, known.Vendors)
+	if m.Model == "" {
+		v.fault(at, "write model: NAME", "no model")
+	}
+	if m.BaseURL != "" {
+		u, err := url.Parse(m.BaseURL)
+		switch {
+		case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
+			v.fault(at+".base_url", "such as https://api.openai.com/v1", "no http or https address")
+		case u.User != nil:
+			v.fault(at+".base_url", "put the key under key:", "an address must not contain a user or a password")
+		}
+	}
+	v.key(at+".key", m.Key, false)
+}
+
+func (v *validator) redaction(r Redaction) {
+	for i, s := range r.Secrets {
+		at := fmt.Sprintf("redaction.secrets[%d]", i)
+		if s.Name == "" {
+			v.fault(at, "write name: what the mark should say", "a secret needs a name")
+		}
+		v.key(at, s.Key(), true)
+	}
+}
+
+// key checks that a secret has one place.
+func (v *validator) key(at string, k Key, required bool) {
+	n := 0
+	for _, set := range []bool{k.Env != "", k.File != "", len(k.Command) > 0} {
+		if set {
+			n++
+		}
+	}
+	if n > 1 || n == 0 && required {
+		v.fault(at, "write one of env:, file:, command:", "exactly one place of the secret is needed, not %d", n)
+	}
+	if k.Env != "" && !envName.MatchString(k.Env) {
+		v.fault(at+".env", "the name of the variable belongs here, never the secret", "no name of a variable")
+	}
+	v.absolute(at+".file", k.File)
+	if len(k.Command) > 0 {
+		v.absolute(at+".command", k.Command[0])
+	}
+}
