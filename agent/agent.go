@@ -23,6 +23,8 @@ type Options struct {
 	// MaxOutputTokens caps each reply, reasoning included; 0 means
 	// DefaultMaxOutputTokens.
 	MaxOutputTokens int
+	// Price is what the model costs; nil: not known, and only tokens are counted.
+	Price *Price
 	// OnDenial says what to do when a call fails because of a policy.
 	OnDenial OnDenial
 	// Retries bounds the repetitions of one request to the model after a
@@ -35,6 +37,9 @@ const (
 	DefaultMaxOutputTokens = 8192
 	DefaultRetries         = 6
 )
+
+// Price of a model, in dollars per million tokens.
+type Price struct{ Input, Output float64 }
 
 // OnDenial is what a run does about a denial.
 type OnDenial string

@@ -11,6 +11,8 @@ type Event struct {
 	Text string `json:"text,omitempty"`
 	// Step counts model replies from 1; 0 outside one.
 	Step int `json:"step,omitempty"`
+	// Tokens counts what the run has used so far; 0 before the first reply.
+	Tokens int64 `json:"tokens,omitempty"`
 	// Call is set for EventCall, EventOutput and EventResult.
 	Call *CallEvent `json:"call,omitempty"`
 }
