@@ -2,6 +2,33 @@
 // holding the hash of the line before it, so that an edit, a removal or a cut
 // tail shows. Intent is recorded before effect, outcome after. Values are
 // masked before they are written, and full output never is.
+//
+// # Format
+//
+// A log is UTF-8 text. Every line is one JSON object and ends with a newline.
+// Its last member is always "hash", 64 lower-case hexadecimal digits: the
+// SHA-256 of the line's own bytes without the newline and without the member,
+//
+//	,"hash":"…"
+//
+// that is, of the same object ending after "prev". Nothing is reformatted for
+// hashing: the bytes in the file are the canonical form, so anybody can check
+// one with sed and sha256sum:
+//
+//	sed -n 7p audit.jsonl | sed 's/,"hash":"[0-9a-f]\{64\}"}$/}/' | tr -d '\n' | sha256sum
+//
+// "prev" is the hash of the line before, empty in the first; "seq" counts from
+// 1. Whoever can write the file can also rewrite all of it consistently, or cut
+// its end. Only a head kept elsewhere (the newest line's number and hash, see
+// [Head]) proves that this was not done, and [Verify] says so when it has none.
+//
+// # Torn lines
+//
+// A machine that dies while a line is written leaves an incomplete last line.
+// That is a state of its own ([Torn]) and is never repaired. A log may be
+// continued after it ([Options].ContinueTorn): the fragment stays, gets its
+// newline, and the next record, of kind audit.tear, holds its length and
+// SHA-256; its "prev" is the last complete record.
 package audit
 
 import (
@@ -11,8 +38,8 @@ import (
 
 // Record is one line of the log.
 type Record struct {
-	Seq  uint64    `json:"seq"` // from 1
-	Time time.Time `json:"time"`
+	Seq  uint64    `json:"seq"`  // from 1
+	Time time.Time `json:"time"` // UTC
 	Kind Kind      `json:"kind"`
 	// The ids that apply; empty where they do not.
 	RunID     string          `json:"run_id,omitempty"`
@@ -21,7 +48,7 @@ type Record struct {
 	CallID    string          `json:"call_id,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"`
 	Prev      string          `json:"prev"` // hash of the record before; empty for the first
-	Hash      string          `json:"hash"` // hex SHA-256 of this record without this member
+	Hash      string          `json:"hash"` // hex SHA-256 of the line without this member; always last
 }
 
 // Kind names what a record is about; append-only.
@@ -56,4 +83,14 @@ type Entry struct {
 	Kind                              Kind
 	RunID, TraceID, SandboxID, CallID string
 	Data                              any // encoded as JSON, then masked
+}
+
+// Tear is the Data of a record of KindTear: what is known of an incomplete line.
+type Tear struct {
+	Line   int64  `json:"line"`   // its number in the file, from 1
+	Bytes  int64  `json:"bytes"`  // its length without the newline it got later
+	SHA256 string `json:"sha256"` // of those bytes
+	// Complete says that only the newline was missing: the line is a record of
+	// the chain.
+	Complete bool `json:"complete,omitempty"`
 }

@@ -1,7 +1,13 @@
 package audit
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/rein-sh/rein/secret"
@@ -34,63 +40,134 @@ type Head struct {
 }
 
 // String is "SEQ:HASH", which Verify takes.
-func (h Head) String() string { panic("to come") }
+func (h Head) String() string { return strconv.FormatUint(h.Seq, 10) + ":" + h.Hash }
 
 // Log appends records. All methods may be called concurrently; the order of
-// the lines is the order of their sequence numbers.
-type Log struct{}
+// the lines is the order of their sequence numbers and times.
+type Log struct {
+	options Options
+	subject string // the path, "" for a plain writer
 
-// Create makes a new log of mode 0600 at path and the directories it lacks, of
-// mode 0700. An existing file is KindExists. The file is locked: a second
-// writer gets KindLocked.
-func Create(path string, o Options) (*Log, error) { panic("to come") }
-
-// Open continues an existing log after verifying all of it. An altered log is
-// KindAltered, and one with an incomplete last line KindTorn unless
-// Options.ContinueTorn is set; neither is changed.
-func Open(path string, o Options) (*Log, error) { panic("to come") }
-
-// New begins a log on w, one Write a record. Close does not close w.
-func New(w io.Writer, o Options) *Log { panic("to come") }
-
-// Append writes one record and returns when the operating system has it (the
-// disk, with Options.Sync). After a write that failed half-way every Append
-// fails: what is in the file is no longer known.
-func (l *Log) Append(e Entry) (Record, error) { panic("to come") }
-
-// Head returns the newest record's number and hash.
-func (l *Log) Head() Head { panic("to come") }
-
-// Close releases the lock and the file. Later Appends are KindClosed; Head
-// still answers.
-func (l *Log) Close() error { panic("to come") }
-
-// ErrorKind classifies an Error; append-only.
-type ErrorKind string
-
-// The kinds.
-const (
-	KindExists   ErrorKind = "exists"    // Create: there is a file already
-	KindNotFound ErrorKind = "not_found" // Open: there is none
-	KindLocked   ErrorKind = "locked"    // another writer has it
-	KindTorn     ErrorKind = "torn"      // the last line is incomplete
-	KindAltered  ErrorKind = "altered"   // the chain is broken
-	KindInvalid  ErrorKind = "invalid"   // an entry that cannot be encoded, a path that is no log
-	KindTooLarge ErrorKind = "too_large" // a record longer than MaxLine
-	KindClosed   ErrorKind = "closed"
-	KindIO       ErrorKind = "io" // reading or writing failed
-)
-
-// Error is what this package returns.
-type Error struct {
-	Kind    ErrorKind
-	Op      string // create, open, append, close, read
-	Subject string // the path, or the kind of record
-	Err     error
-	Hint    string
+	mu     sync.Mutex
+	w      io.Writer
+	file   syncCloser // nil for a plain writer
+	head   Head
+	broken error // why nothing can be appended any more
 }
 
-func (e *Error) Error() string { panic("to come") }
+// syncCloser is what a Log needs of its file besides writing.
+type syncCloser interface {
+	Sync() error
+	Close() error
+}
 
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// New begins a log on w, one Write a record. Options.Sync needs a file and does
+// nothing here; Close does not close w.
+func New(w io.Writer, o Options) *Log { return &Log{options: o.withDefaults(), w: w} }
+
+func (o Options) withDefaults() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Append writes one record and returns it when the operating system has it (the
+// disk, with Options.Sync). An entry that cannot be encoded or is too large is
+// refused and changes nothing. After a write that failed half-way every Append
+// fails: what is in the file is no longer known.
+func (l *Log) Append(e Entry) (Record, error) {
+	data, err := l.encodeData(e)
+	if err != nil {
+		return Record{}, err
+	}
+	mask := l.options.Masker
+	r := Record{
+		Kind: e.Kind, RunID: mask.String(e.RunID), TraceID: mask.String(e.TraceID),
+		SandboxID: mask.String(e.SandboxID), CallID: mask.String(e.CallID), Data: data,
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken != nil {
+		return Record{}, l.broken
+	}
+	return l.append(r, nil)
+}
+
+// append numbers, links, encodes and writes r after before. The caller holds mu.
+func (l *Log) append(r Record, before []byte) (Record, error) {
+	r.Seq, r.Prev = l.head.Seq+1, l.head.Hash
+	r.Time = l.options.Now().Round(0).UTC()
+	line, hash, err := encode(r)
+	if err != nil {
+		return Record{}, l.refuse(ErrorInvalid, r.Kind, err, "")
+	}
+	if len(line) > MaxLine {
+		return Record{}, l.refuse(ErrorTooLarge, r.Kind, fmt.Errorf("%d bytes; a record has at most %d", len(line), MaxLine),
+			"record a summary and the hash of what is large")
+	}
+	r.Hash = hash
+	if len(before) > 0 {
+		line = append(before, line...)
+	}
+	if n, err := l.w.Write(line); err != nil {
+		failure := l.refuse(ErrorIO, r.Kind, err, "")
+		if n > 0 {
+			l.broken = failure
+		}
+		return Record{}, failure
+	}
+	if l.options.Sync && l.file != nil {
+		if err := l.file.Sync(); err != nil {
+			l.broken = l.refuse(ErrorIO, r.Kind, err, "")
+			return Record{}, l.broken
+		}
+	}
+	l.head = Head{Seq: r.Seq, Hash: r.Hash}
+	return r, nil
+}
+
+func (l *Log) refuse(kind ErrorKind, record Kind, err error, hint string) *Error {
+	subject := string(record)
+	if l.subject != "" {
+		subject += " to " + l.subject
+	}
+	return &Error{Kind: kind, Op: "append", Subject: subject, Err: err, Hint: hint}
+}
+
+// encodeData returns e.Data as masked JSON in valid UTF-8; nil when there is none.
+func (l *Log) encodeData(e Entry) (json.RawMessage, error) {
+	if e.Data == nil {
+		return nil, nil
+	}
+	b, err := marshal(e.Data)
+	if err != nil {
+		return nil, l.refuse(ErrorInvalid, e.Kind, err, "")
+	}
+	return l.options.Masker.JSON(bytes.ToValidUTF8(b, []byte("\ufffd"))), nil
+}
+
+// Head returns the newest record's number and hash.
+func (l *Log) Head() Head {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head
+}
+
+// Close releases the lock and the file. Later Appends are ErrorClosed; Head
+// still answers. Closing again does nothing.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ErrorKindOf(l.broken) == ErrorClosed {
+		return nil
+	}
+	l.broken = &Error{Kind: ErrorClosed, Op: "append", Subject: l.subject, Err: errors.New("the log is closed")}
+	if l.file == nil {
+		return nil
+	}
+	if err := l.file.Close(); err != nil {
+		return &Error{Kind: ErrorIO, Op: "close", Subject: l.subject, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// The end of every line: the hash member, which is not hashed.
+const (
+	hashOpen  = `,"hash":"`
+	hashClose = `"}`
+	hashLen   = 2 * sha256.Size
+	hashTail  = len(hashOpen) + hashLen + len(hashClose)
+)
+
+// marshal is json.Marshal without escaping for HTML, so that the log reads as
+// it was written and a JSON tool prints the same bytes.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// encode returns the line of r, newline included, and its hash.
+func encode(r Record) (line []byte, hash string, err error) {
+	r.Hash = ""
+	b, err := marshal(r)
+	if err != nil {
+		return nil, "", err
+	}
+	body := bytes.TrimSuffix(b, []byte(hashOpen+hashClose))
+	hash = hashOf(body)
+	line = append(body, hashOpen...)
+	line = append(line, hash...)
+	return append(line, hashClose+"\n"...), hash, nil
+}
+
+// hashOf hashes the line that begins with body and has no hash member.
+func hashOf(body []byte) string {
+	h := sha256.New()
+	h.Write(body)
+	h.Write([]byte("}"))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// decode reads one line, without its newline, and checks its own hash.
+func decode(line []byte) (Record, error) {
+	cut := len(line) - hashTail
+	if cut < 0 || string(line[cut:cut+len(hashOpen)]) != hashOpen || string(line[len(line)-len(hashClose):]) != hashClose {
+		return Record{}, errors.New("it is no record: it does not end with a hash")
+	}
+	stated := string(line[cut+len(hashOpen) : len(line)-len(hashClose)])
+	if hashOf(line[:cut]) != stated {
+		return Record{}, errors.New("its hash is not that of its content")
+	}
+	var r Record
+	if err := json.Unmarshal(line, &r); err != nil {
+		return Record{}, errors.New("it is no record: " + err.Error())
+	}
+	if r.Hash != stated {
+		return Record{}, errors.New("it is no record: it has more than one hash")
+	}
+	return r, nil
+}
+
+// lines reads lines in bounded memory.
+type lines struct {
+	r   *bufio.Reader
+	buf []byte
+}
+
+func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReaderSize(r, 64<<10)} }
+
+// line is one line without its newline. Its bytes are valid until the next read.
+type line struct {
+	text     []byte
+	newline  bool // it ended with one
+	overlong bool // longer than MaxLine; text is not all of it
+}
+
+// next returns the next line; io.EOF when there is none.
+func (l *lines) next() (line, error) {
+	l.buf = l.buf[:0]
+	var out line
+	for {
+		piece, err := l.r.ReadSlice('\n')
+		if len(l.buf)+len(piece) > MaxLine {
+			out.overlong = true
+		} else {
+			l.buf = append(l.buf, piece...)
+		}
+		switch {
+		case err == nil:
+			out.newline, out.text = true, bytes.TrimSuffix(l.buf, []byte("\n"))
+			return out, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && len(l.buf) == 0 && !out.overlong:
+			return line{}, io.EOF
+		case errors.Is(err, io.EOF):
+			out.text = l.buf
+			return out, nil
+		}
+		return line{}, err
+	}
+}
