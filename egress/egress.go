@@ -51,8 +51,8 @@ const (
 type Options struct {
 	// FD carries one Ethernet frame per read and write, without a prefix: a
 	// tap opened with IFF_NO_PI, or an AF_PACKET socket bound to the host side
-	// of a veth pair. Required; 0 counts as unset. The gateway owns it once New
-	// succeeds, and closes it; after an error it is still the caller's.
+	// of a veth pair. Required; 0 counts as unset. The gateway owns it from New
+	// on, and New closes it when it fails.
 	FD int
 
 	// SandboxID is given to the policy with every request.
@@ -68,7 +68,7 @@ type Options struct {
 	Record func(Attempt)
 
 	// MaxConns bounds the connections into the sandbox that are open or being
-	// opened. 0 means 256.
+	// opened. 0 means 128.
 	MaxConns int
 }
 
@@ -103,7 +103,6 @@ const (
 	KindLimit   Kind = "limit"   // MaxConns are open
 	KindRefused Kind = "refused" // nothing listens on that port in the sandbox
 	KindTimeout Kind = "timeout" // the context ended, or the sandbox never answered
-	KindLost    Kind = "lost"    // the sandbox broke the connection off
 )
 
 // Error is what New and DialContext return.

@@ -1,0 +1,232 @@
+package egress
+
+import (
+	"fmt"
+	"net/netip"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+// Reasons of refusals that no policy can lift.
+const (
+	reasonSource  = "sent from an address that is not the sandbox's"
+	reasonMany    = "sent to many receivers at once"
+	reasonControl = "a control message nobody asked for"
+	reasonNoRoute = "the link carries TCP, UDP and ICMP only"
+)
+
+var (
+	sandbox4 = netip.MustParseAddr(Sandbox4)
+	sandbox6 = netip.MustParseAddr(Sandbox6)
+	gateway4 = netip.MustParseAddr(Gateway4)
+	gateway6 = netip.MustParseAddr(Gateway6)
+	// The directed broadcast address of the link.
+	broadcast4 = netip.MustParseAddr("10.88.0.255")
+)
+
+// packet is what admit knows about an IP packet.
+type packet struct {
+	src, dst netip.Addr
+	// proto is the protocol above IP and its extension headers. It is unknown
+	// in later fragments.
+	proto tcpip.TransportProtocolNumber
+	later bool   // a fragment other than the first
+	above []byte // what is visible of the protocol's header; may be short
+}
+
+// kind is the packet's protocol in records, with its port.
+func (p packet) kind() (policy.Proto, uint16) {
+	switch p.proto {
+	case header.TCPProtocolNumber:
+		return policy.TCP, p.port()
+	case header.UDPProtocolNumber:
+		return policy.UDP, p.port()
+	case header.ICMPv4ProtocolNumber, header.ICMPv6ProtocolNumber:
+		return policy.ICMP, 0
+	}
+	return policy.Other, 0
+}
+
+func (p packet) port() uint16 {
+	if p.later || len(p.above) < 4 {
+		return 0
+	}
+	return uint16(p.above[2])<<8 | uint16(p.above[3])
+}
+
+// admit lets up into the stack what the stack can refuse better, and settles
+// the rest here: address resolution, housekeeping, false senders, multicast
+// and unknown protocols.
+func (g *Gateway) admit(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) bool {
+	switch proto {
+	case header.ARPProtocolNumber:
+		g.answerARP(pkt)
+		return false
+	case header.IPv4ProtocolNumber:
+		p, ok := parse4(pkt)
+		return ok && g.admit4(p)
+	case header.IPv6ProtocolNumber:
+		p, ok := parse6(pkt)
+		return ok && g.admit6(p)
+	}
+	g.refuseLink(policy.Other, netip.AddrPort{}, fmt.Sprintf("frames of type %#04x are not carried", uint16(proto)))
+	return false
+}
+
+func (g *Gateway) admit4(p packet) bool {
+	many := p.dst.IsMulticast() || p.dst == broadcast4 || p.dst == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	switch {
+	case p.src != sandbox4:
+		return g.drop(p, reasonSource)
+	case p.proto == header.IGMPProtocolNumber && many:
+		return false // group membership: housekeeping
+	case many:
+		return g.dropByPolicy(p)
+	case p.later:
+		return true
+	}
+	switch p.proto {
+	case header.TCPProtocolNumber, header.UDPProtocolNumber:
+		return true
+	case header.ICMPv4ProtocolNumber:
+		return g.admitControl(p, isError4, byte(header.ICMPv4Echo))
+	}
+	g.dropByPolicy(p)
+	return true // the stack answers protocol unreachable
+}
+
+func (g *Gateway) admit6(p packet) bool {
+	if p.proto == header.ICMPv6ProtocolNumber && len(p.above) > 0 && !p.later && isHousekeeping6(p.above[0]) {
+		g.answerNeighbor(p)
+		return false
+	}
+	switch {
+	case p.src != sandbox6 && !p.src.IsLinkLocalUnicast():
+		return g.drop(p, reasonSource)
+	case p.dst.IsMulticast():
+		return g.dropByPolicy(p)
+	case p.later:
+		return true
+	}
+	switch p.proto {
+	case header.TCPProtocolNumber, header.UDPProtocolNumber:
+		return true
+	case header.ICMPv6ProtocolNumber:
+		return g.admitControl(p, isError6, byte(header.ICMPv6EchoRequest))
+	}
+	g.dropByPolicy(p)
+	return true // the stack answers with a parameter problem
+}
+
+// admitControl admits errors, which can be about our own connections, and echo
+// requests, which the stack's handler refuses.
+func (g *Gateway) admitControl(p packet, isError func(byte) bool, echo byte) bool {
+	if len(p.above) == 0 {
+		return false
+	}
+	if t := p.above[0]; isError(t) || t == echo {
+		return true
+	}
+	return g.drop(p, reasonControl)
+}
+
+// isError4 reports whether an ICMPv4 type is an error message: unreachable,
+// source quench, time exceeded, parameter problem.
+func isError4(t byte) bool { return t == 3 || t == 4 || t == 11 || t == 12 }
+
+// isError6 reports whether an ICMPv6 type is an error message (RFC 4443 2.1).
+func isError6(t byte) bool { return t < 128 }
+
+// isHousekeeping6 reports whether an ICMPv6 type is neighbour discovery
+// (RFC 4861) or group membership (RFC 2710, RFC 3810).
+func isHousekeeping6(t byte) bool { return t >= 130 && t <= 137 || t == 143 }
+
+// drop records p as refused by the link.
+func (g *Gateway) drop(p packet, reason string) bool {
+	proto, port := p.kind()
+	g.refuseLink(proto, netip.AddrPortFrom(p.dst, port), reason)
+	return false
+}
+
+// dropByPolicy records p as refused by the policy.
+func (g *Gateway) dropByPolicy(p packet) bool {
+	proto, port := p.kind()
+	g.refuse(proto, "", netip.AddrPortFrom(p.dst, port))
+	return false
+}
+
+// parse4 reads an IPv4 header. A malformed one is not a packet to anywhere.
+func parse4(pkt *stack.PacketBuffer) (packet, bool) {
+	b, ok := pkt.Data().PullUp(header.IPv4MinimumSize)
+	if !ok {
+		return packet{}, false
+	}
+	h := header.IPv4(b)
+	n := int(h.HeaderLength())
+	if b, ok = visible(pkt, n); !ok || n < header.IPv4MinimumSize || b[0]>>4 != 4 {
+		return packet{}, false
+	}
+	src, dst := h.SourceAddress(), h.DestinationAddress()
+	return packet{
+		src:   netip.AddrFrom4(src.As4()),
+		dst:   netip.AddrFrom4(dst.As4()),
+		proto: tcpip.TransportProtocolNumber(h.Protocol()),
+		later: h.FragmentOffset() != 0,
+		above: b[n:],
+	}, true
+}
+
+// maxExtensions bounds how many IPv6 extension headers are walked; a packet
+// with more counts as an unknown protocol.
+const maxExtensions = 8
+
+// parse6 reads an IPv6 header and walks its extension headers (RFC 8200 4).
+func parse6(pkt *stack.PacketBuffer) (packet, bool) {
+	b, ok := visible(pkt, header.IPv6MinimumSize)
+	if !ok || b[0]>>4 != 6 {
+		return packet{}, false
+	}
+	h := header.IPv6(b)
+	src, dst := h.SourceAddress(), h.DestinationAddress()
+	p := packet{src: netip.AddrFrom16(src.As16()), dst: netip.AddrFrom16(dst.As16())}
+	next, above := h.NextHeader(), b[header.IPv6MinimumSize:]
+	for range maxExtensions {
+		size := 0
+		switch header.IPv6ExtensionHeaderIdentifier(next) {
+		case header.IPv6HopByHopOptionsExtHdrIdentifier, header.IPv6RoutingExtHdrIdentifier,
+			header.IPv6DestinationOptionsExtHdrIdentifier:
+			if len(above) >= 2 {
+				size = 8 * (int(above[1]) + 1)
+			}
+		case header.IPv6FragmentExtHdrIdentifier:
+			size = header.IPv6FragmentExtHdrLength
+			p.later = len(above) >= size && uint16(above[2])<<8|uint16(above[3])&^7 != 0
+		default:
+			p.proto, p.above = tcpip.TransportProtocolNumber(next), above
+			return p, true
+		}
+		if size == 0 || len(above) < size {
+			return packet{}, false
+		}
+		next, above = above[0], above[size:]
+		if p.later {
+			return p, true
+		}
+	}
+	p.proto = tcpip.TransportProtocolNumber(header.IPv6NoNextHeaderIdentifier)
+	return p, true
+}
+
+// visible returns the beginning of pkt, at least atLeast bytes of it and
+// usually enough for the headers above IP.
+func visible(pkt *stack.PacketBuffer, atLeast int) ([]byte, bool) {
+	const usual = 128
+	if b, ok := pkt.Data().PullUp(max(atLeast, min(usual, pkt.Data().Size()))); ok {
+		return b, true
+	}
+	return nil, false
+}

@@ -1,0 +1,223 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+const (
+	nicID           = 1
+	defaultMaxConns = 128
+
+	// A TCP buffer holds a few dozen segments of the link's MTU; with
+	// MaxConns it bounds what the gateway can be made to keep.
+	bufferDefault = 1 << 20
+	bufferMax     = 4 << 20
+
+	// timeWait is short: the link neither delays nor reorders, so that no
+	// segment of an old connection can come late.
+	timeWait = time.Second
+)
+
+// Gateway is the host's end of one sandbox's link. Its methods may be called
+// concurrently.
+type Gateway struct {
+	opts  Options
+	stack *stack.Stack
+	link  *link
+	log   *recorder
+	dns   dnsServer
+
+	reject4 stack.RejectIPv4WithHandler
+	reject6 stack.RejectIPv6WithHandler
+
+	ctx    context.Context // ends with the gateway
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	conns  int            // open or being opened
+	users  sync.WaitGroup // dials and DNS connections; Add only under mu
+
+	once     sync.Once
+	closeErr error
+}
+
+// New starts a gateway on o.FD. Errors are *Error.
+func New(o Options) (*Gateway, error) {
+	subject := "fd " + strconv.Itoa(o.FD)
+	switch {
+	case o.FD <= 0:
+		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: subject, Err: errors.New("not a descriptor")}
+	case o.Record == nil:
+		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: subject, Err: errors.New("nothing records what is refused")}
+	case o.MaxConns < 0:
+		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: subject, Err: fmt.Errorf("MaxConns %d is negative", o.MaxConns)}
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = defaultMaxConns
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	g := &Gateway{opts: o, ctx: ctx, cancel: cancel, stack: newStack()}
+	if err := g.start(); err != nil {
+		cancel()
+		g.stack.Destroy()
+		return nil, &Error{Kind: KindHost, Op: "open", Subject: subject, Err: err,
+			Hint: "it must be a tap opened with IFF_NO_PI, or a bound AF_PACKET socket"}
+	}
+	return g, nil
+}
+
+// start puts the stack on the descriptor and begins to read it.
+func (g *Gateway) start() error {
+	l, err := newLink(g.opts.FD, g.admit)
+	if err != nil {
+		return err
+	}
+	g.link = l
+	g.reject4 = g.stack.NetworkProtocolInstance(ipv4.ProtocolNumber).(stack.RejectIPv4WithHandler)
+	g.reject6 = g.stack.NetworkProtocolInstance(ipv6.ProtocolNumber).(stack.RejectIPv6WithHandler)
+	g.dns = newDNSServer(g)
+	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.onTCP)
+	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, g.onUDP)
+	g.stack.SetTransportProtocolHandler(icmp.ProtocolNumber4, g.onEcho4)
+	g.stack.SetTransportProtocolHandler(icmp.ProtocolNumber6, g.onEcho6)
+	if err := g.attach(); err != nil {
+		return errors.Join(err, l.file.Close())
+	}
+	g.log = newRecorder(g.opts.Record)
+	l.start()
+	return nil
+}
+
+func newStack() *stack.Stack {
+	s := stack.New(stack.Options{
+		NetworkProtocols: []stack.NetworkProtocolFactory{
+			// A packet to a loopback address is refused like any other.
+			ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true}),
+			ipv6.NewProtocolWithOptions(ipv6.Options{AllowExternalLoopbackTraffic: true}),
+		},
+		TransportProtocols: []stack.TransportProtocolFactory{
+			tcp.NewProtocolCUBIC, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6,
+		},
+	})
+	// Every refusal is answered; the sender pays as much as we do.
+	s.SetICMPLimit(rate.Inf)
+	s.SetICMPBurst(math.MaxInt32)
+	return s
+}
+
+func (g *Gateway) attach() error {
+	s := g.stack
+	sack, nagle, moderate, wait := tcpip.TCPSACKEnabled(true), tcpip.TCPDelayEnabled(false),
+		tcpip.TCPModerateReceiveBufferOption(true), tcpip.TCPTimeWaitTimeoutOption(timeWait)
+	for _, o := range []tcpip.SettableTransportProtocolOption{
+		&sack, &nagle, &moderate, &wait,
+		&tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: bufferDefault, Max: bufferMax},
+		&tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: bufferDefault, Max: bufferMax},
+	} {
+		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			return fmt.Errorf("TCP option %T: %s", o, err)
+		}
+	}
+	if err := s.CreateNIC(nicID, g.link); err != nil {
+		return fmt.Errorf("interface: %s", err)
+	}
+	for _, a := range []struct {
+		proto tcpip.NetworkProtocolNumber
+		addr  string
+		bits  int
+	}{{ipv4.ProtocolNumber, Gateway4, Bits4}, {ipv6.ProtocolNumber, Gateway6, Bits6}} {
+		p := tcpip.ProtocolAddress{Protocol: a.proto, AddressWithPrefix: tcpip.AddressWithPrefix{
+			Address: tcpip.AddrFromSlice(netip.MustParseAddr(a.addr).AsSlice()), PrefixLen: a.bits}}
+		if err := s.AddProtocolAddress(nicID, p, stack.AddressProperties{}); err != nil {
+			return fmt.Errorf("address %s: %s", a.addr, err)
+		}
+	}
+	// The gateway receives what is sent to any address, and answers as it.
+	if err := s.SetPromiscuousMode(nicID, true); err != nil {
+		return fmt.Errorf("promiscuous mode: %s", err)
+	}
+	if err := s.SetSpoofing(nicID, true); err != nil {
+		return fmt.Errorf("spoofing: %s", err)
+	}
+	s.SetRouteTable([]tcpip.Route{
+		{Destination: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4([4]byte{})}.Subnet(), NIC: nicID},
+		{Destination: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom16([16]byte{})}.Subnet(), NIC: nicID},
+	})
+	return nil
+}
+
+// use counts a goroutine that works with the stack, unless the gateway is
+// closed. The caller calls g.users.Done.
+func (g *Gateway) use() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.users.Add(1)
+	return true
+}
+
+// Done is closed when the link has ended: because of Close, or because its
+// device is gone. In the second case nothing reaches the sandbox any more; the
+// gateway must still be closed.
+func (g *Gateway) Done() <-chan struct{} { return g.link.done }
+
+// Close resets every connection, waits for every goroutine, emits what was
+// folded and closes the descriptor. It may be called more than once; each call
+// returns when all of that is done. The error is nil unless the descriptor
+// could not be closed.
+func (g *Gateway) Close() error {
+	g.once.Do(func() {
+		g.mu.Lock()
+		g.closed = true
+		g.mu.Unlock()
+		g.cancel()
+		g.stack.Close() // resets what is open, and ends handshakes
+		g.users.Wait()
+		g.stack.Close() // and what was opened meanwhile
+		g.closeErr = g.link.stop()
+		g.stack.Wait()
+		g.log.close()
+	})
+	return g.closeErr
+}
+
+// refuse records an attempt under the policy's verdict. Nothing can be allowed
+// yet: a Policy has only its zero value.
+func (g *Gateway) refuse(proto policy.Proto, name string, to netip.AddrPort) {
+	v := g.opts.Policy.Decide(policy.Request{SandboxID: g.opts.SandboxID,
+		Name: name, Addr: to.Addr(), Port: to.Port(), Proto: proto})
+	g.log.add(Attempt{Proto: proto, Name: name, Address: to.Addr(), Port: to.Port(),
+		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason})
+}
+
+// refuseLink records what is refused whatever the policy says.
+func (g *Gateway) refuseLink(proto policy.Proto, to netip.AddrPort, reason string) {
+	g.log.add(Attempt{Proto: proto, Address: to.Addr(), Port: to.Port(),
+		Verdict: verdictDeny, Rule: ruleLink, Reason: reason})
+}
+
+const (
+	verdictDeny = "deny"
+	ruleLink    = "link" // the Rule of refusals that no policy can lift
+)
