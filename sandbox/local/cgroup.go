@@ -122,7 +122,19 @@ func newCgroup(plan cgroupPlan, id string, runtime ociRuntime, res sandbox.Resou
 		uid := os.Getuid()
 		cfg = &cgroups.Cgroup{Name: id, ScopePrefix: "rein", Parent: "user.slice", Systemd: true, Rootless: true, OwnerUID: &uid, Resources: cfg.Resources}
 	}
-	m, err := manager.New(cfg)
+	var paths map[string]string
+	if plan.Mode == "v1" {
+		// Only the hierarchies that bound something; the library's default is all.
+		paths = map[string]string{}
+		for _, c := range plan.Controllers {
+			mount, err := cgroups.FindCgroupMountpoint("", c)
+			if err != nil {
+				return nil, fmt.Errorf("find the %s hierarchy: %w", c, err)
+			}
+			paths[c] = filepath.Join(mount, cfg.Path)
+		}
+	}
+	m, err := manager.NewWithPaths(cfg, paths)
 	if err != nil {
 		return nil, fmt.Errorf("make the cgroup: %w", err)
 	}

@@ -158,15 +158,15 @@ func (s *controlServer) dial(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadGateway, sandbox.KindUnavailable, err)
 		return
 	}
-	w.Header().Set("Connection", "Upgrade")
-	w.Header().Set("Upgrade", dialProtocol)
-	w.WriteHeader(http.StatusSwitchingProtocols)
+	// Hijacked before the answer: afterwards the server might take the first
+	// bytes of the tunnel for itself.
 	outside, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		inside.Close()
 		return
 	}
-	if buf.Reader.Buffered() > 0 { // nothing may follow the request before our answer
+	_, err = io.WriteString(outside, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+dialProtocol+"\r\n\r\n")
+	if err != nil || buf.Reader.Buffered() > 0 { // nothing may follow the request before our answer
 		inside.Close()
 		outside.Close()
 		return

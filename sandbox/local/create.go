@@ -137,6 +137,13 @@ func (p *Provider) startKeeper(ctx context.Context, cfg keeperConfig) error {
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// A keeper writes here only when it crashes.
+	log, err := os.OpenFile(filepath.Join(cfg.Dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return hostError("create", cfg.Info.ID, err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return hostError("create", cfg.Info.ID, err)

@@ -66,21 +66,22 @@ type keeper struct {
 // sandbox is gone. It must be called from the main goroutine: the kernel ties
 // the nest to the thread that starts it, so that thread must live as long as
 // the keeper does.
-func Keep(stdin io.Reader, stdout io.Writer) error {
+func Keep() error {
 	goruntime.LockOSThread()
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
 	// The creator's terminal or parent may go; the sandbox has its own end.
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
+	// Caught, not ignored: what is ignored stays so in every program started.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 
 	k := &keeper{killed: make(chan struct{}), state: sandbox.StatePending}
-	if err := json.NewDecoder(stdin).Decode(&k.cfg); err != nil {
+	if err := json.NewDecoder(os.Stdin).Decode(&k.cfg); err != nil {
 		return fmt.Errorf("the keeper is started by rein, not by hand: %w", err)
 	}
-	err := k.run(ctx, stdout)
+	err := k.run(ctx, os.Stdout)
 	if err != nil {
 		reply := keeperReply{Kind: sandbox.KindInternal, Op: "create", Error: err.Error()}
 		if e, ok := errors.AsType[*sandbox.Error](err); ok {
@@ -89,13 +90,13 @@ func Keep(stdin io.Reader, stdout io.Writer) error {
 				reply.Error = e.Err.Error()
 			}
 		}
-		err = errors.Join(err, json.NewEncoder(stdout).Encode(reply))
+		err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(reply))
 	}
 	return err
 }
 
 // run creates the sandbox, serves it, and ends it.
-func (k *keeper) run(ctx context.Context, stdout io.Writer) (err error) {
+func (k *keeper) run(ctx context.Context, stdout io.WriteCloser) (err error) {
 	self, err := identify(os.Getpid())
 	if err != nil {
 		return err
@@ -135,9 +136,7 @@ func (k *keeper) run(ctx context.Context, stdout io.Writer) (err error) {
 	if err := json.NewEncoder(stdout).Encode(keeperReply{OK: true}); err != nil {
 		return nil // the creator is gone, and with it the only one who knew of this sandbox
 	}
-	if c, ok := stdout.(io.Closer); ok {
-		c.Close() // so that whoever waits for the end of our output does not wait for ours
-	}
+	stdout.Close() // whoever reads it to its end does not wait for ours
 	k.serveUntilEnd(ctx)
 	return nil
 }
