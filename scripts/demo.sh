@@ -6,11 +6,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 lang=${1:-sh}
+# The sandbox has the host's /usr, so Go is where it usually is; the PATH meant
+# is the sandbox's.
+# shellcheck disable=SC2016
 case $lang in
 sh) test=test.sh accept='sh test.sh' ;;
-# The sandbox has the host's /usr, so Go is where it usually is. It is the
-# sandbox's PATH that is meant.
-# shellcheck disable=SC2016
 go) test=wrap_test.go accept='PATH=$PATH:/usr/local/go/bin go test ./...' ;;
 python) test=test_intervals.py accept='python3 -m unittest' ;;
 *)
