@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/spf13/cobra"
+)
+
+// app is one execution of the command line: the streams and the environment it
+// was given, and what the flags of the root say.
+type app struct {
+	env      environment
+	in       io.Reader
+	out, err *output
+	color    bool // stderr is a terminal that shows colours
+
+	configPath string
+}
+
+const rootHelp = `rein runs an AI agent's tool calls inside a sandbox, under hard limits, and
+keeps proof of what happened.
+
+  rein probe                             what this host can do
+  rein run --model script:demo.yaml ...  give an agent a task
+  rein runs report                       what came of it
+
+Results go to stdout, everything else to stderr. Configuration is read from
+$XDG_CONFIG_HOME/rein/config.yaml, /etc/rein/config.yaml or --config, never
+from the directory you work in.`
+
+// command is the tree of commands, each in the file of its name.
+func (a *app) command() *cobra.Command {
+	root := group("rein", "run an agent's tool calls in a sandbox, under limits, with proof", rootHelp,
+		a.runCommand(), a.runsCommand(), a.sandboxCommand(), a.probeCommand(), a.labCommand(),
+		a.configCommand(), a.modelServerCommand(), a.versionCommand())
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.PersistentFlags().StringVar(&a.configPath, "config", "", "read this configuration file instead of the user's and the machine's")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(flagHint(cmd, err), "%s: %s", cmd.CommandPath(), err)
+	})
+	return root
+}
+
+// group is a command that only has commands.
+func group(name, short, long string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Long: long}
+	cmd.AddCommand(commands...)
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		var names []string
+		for _, c := range commands {
+			if !c.Hidden {
+				names = append(names, c.Name())
+			}
+		}
+		return usage(config.DidYouMean(args[0], names), "%s: no command %q", cmd.CommandPath(), args[0])
+	}
+	return cmd
+}
+
+// exactly says which arguments a command takes, in its own words.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		want := "no argument"
+		if len(names) > 0 {
+			want = strings.Join(names, " ")
+		}
+		return usage("usage: "+cmd.UseLine(), "%s takes %s, not %d argument(s)", cmd.CommandPath(), want, len(args))
+	}
+}
+
+// flagHint names the flag that was meant.
+func flagHint(cmd *cobra.Command, err error) string {
+	if _, word, ok := strings.Cut(err.Error(), "unknown flag: --"); ok {
+		if n := config.Nearest(word, flagNames(cmd)); n != "" {
+			return fmt.Sprintf("did you mean --%s?", n)
+		}
+	}
+	return cmd.CommandPath() + " --help lists the flags"
+}
+
+// load reads the configuration. Files in workspaces are not trusted.
+func (a *app) load(workspaces ...string) (*config.File, error) {
+	return loadFrom(a.places(workspaces...))
+}
+
+func loadFrom(p config.Places) (*config.File, error) {
+	f, err := config.Load(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := config.Validate(f, known()); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (a *app) places(workspaces ...string) config.Places {
+	workspaces = slices.DeleteFunc(workspaces, func(w string) bool { return w == "" })
+	return config.Places{Explicit: a.configPath, ConfigHome: a.env.configHome(), System: config.SystemPath, Workspaces: workspaces}
+}
+
+// printJSON is the one form of --json: an indented object and a newline.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// note prints one line for people.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintln(a.err, cleanLine(fmt.Sprintf(format, args...)))
+}
+
+type style int
+
+const (
+	stylePlain style = iota
+	styleError
+	styleHint
+	styleGood
+	styleDim
+)
+
+// style colours text for stderr, when that shows colours.
+func (a *app) style(text string, s style) string {
+	if !a.color || s == stylePlain {
+		return text
+	}
+	st := lipgloss.NewStyle()
+	switch s {
+	case styleError:
+		st = st.Foreground(lipgloss.Red).Bold(true)
+	case styleHint:
+		st = st.Foreground(lipgloss.Yellow)
+	case styleGood:
+		st = st.Foreground(lipgloss.Green)
+	case styleDim:
+		st = st.Faint(true)
+	}
+	return st.Render(text)
+}

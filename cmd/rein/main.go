@@ -1,0 +1,106 @@
+// Command rein runs an AI agent's tool calls inside a sandbox, under hard
+// limits, and keeps proof of what happened.
+//
+// This is the only place where flags, the environment and configuration files
+// are read; everything beneath receives plain structs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/rein-sh/rein/sandbox/local"
+)
+
+// The hidden commands are the processes a local sandbox consists of. They are
+// told apart before anything else is looked at, because many may start at once.
+func main() {
+	if len(os.Args) == 2 {
+		switch os.Args[1] {
+		case "keep":
+			os.Exit(hidden(local.Keep))
+		case "nest":
+			os.Exit(hidden(local.Nest))
+		}
+	}
+	os.Exit(untilForced())
+}
+
+func hidden(body func() error) int {
+	if err := body(); err != nil {
+		fmt.Fprintln(os.Stderr, "rein:", clean(err.Error()))
+		return exitFailure
+	}
+	return exitOK
+}
+
+// errInterrupted is the cause of a context that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// untilForced runs the command line. The first SIGINT, SIGTERM or SIGHUP ends
+// its context, and what has been started is cleaned up; a second SIGINT ends
+// the process at once.
+func untilForced() int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// A reader that goes away (rein … | head) must be an error to handle, not
+	// the end of the process before its sandbox. Not ignored: that would be
+	// inherited by every program we start.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	done := make(chan int, 1)
+	go func() {
+		done <- execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	}()
+	interrupts := 0
+	for {
+		select {
+		case code := <-done:
+			return code
+		case s := <-signals:
+			if s == syscall.SIGINT {
+				interrupts++
+			}
+			if interrupts > 1 {
+				fmt.Fprintln(os.Stderr, "\nrein: stopped without clean-up")
+				fmt.Fprintln(os.Stderr, "hint: sandboxes end by themselves at their deadline; \"rein sandbox gc --all\" ends them now")
+				return exitInterrupted
+			}
+			cancel(fmt.Errorf("%w by %s", errInterrupted, signalName(s)))
+		}
+	}
+}
+
+func signalName(s os.Signal) string {
+	switch s {
+	case syscall.SIGINT:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGHUP:
+		return "SIGHUP"
+	}
+	return s.String()
+}
+
+// execute runs one command line and returns its exit code. It reads nothing of
+// the process but its arguments, and returns when all it started has ended.
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, environ []string) int {
+	a := &app{env: newEnvironment(environ), in: stdin, out: newOutput(stdout), err: newOutput(stderr)}
+	a.color = a.env.get("NO_COLOR") == "" && a.env.get("TERM") != "dumb" && a.err.terminal
+	root := a.command()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	return a.report(ctx, cmd, err)
+}

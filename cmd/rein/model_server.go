@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/internal/modelserver"
+	"github.com/rein-sh/rein/secret"
+	"github.com/spf13/cobra"
+)
+
+const modelServerHelp = `Serves a script as a model over HTTP, speaking Chat Completions, so that rein and
+other programs can be tried without a key:
+
+  rein model-server demo.yaml &
+  rein run --model openai/demo --base-url http://127.0.0.1:8089/v1 ...
+
+It prints the address on stdout once it listens, and ends with SIGINT or SIGTERM.`
+
+func (a *app) modelServerCommand() *cobra.Command {
+	var listen, keyEnv string
+	cmd := &cobra.Command{
+		Use: "model-server SCRIPT", Short: "a scripted model on the vendors' wire", Long: modelServerHelp, Args: exactly("SCRIPT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sc, err := loadScript(args[0])
+			if err != nil {
+				return err
+			}
+			var key secret.Value
+			if keyEnv != "" {
+				if key, err = a.readKey(cmd.Context(), "model-server", config.Key{Env: keyEnv}); err != nil {
+					return err
+				}
+			}
+			return a.serve(cmd.Context(), listen, modelserver.New(sc, modelserver.Options{Key: key}))
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8089", "address to listen on; port 0 takes a free one")
+	cmd.Flags().StringVar(&keyEnv, "key-env", "", "environment variable with the key every request must present")
+	return cmd
+}
+
+// serve runs the server until ctx ends.
+func (a *app) serve(ctx context.Context, address string, handler *modelserver.Server) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return usage("--listen HOST:PORT; port 0 takes a free one", "cannot listen on %s: %s", address, err)
+	}
+	if _, err := fmt.Fprintf(a.out, "http://%s/v1\n", l.Addr()); err != nil {
+		l.Close()
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	handler.Close()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err = server.Shutdown(stop)
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}

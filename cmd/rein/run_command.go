@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rein-sh/rein/agent"
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/secret"
+	"github.com/spf13/cobra"
+)
+
+const runHelp = `Gives one task to an agent whose tool calls run in a sandbox made for it. The
+sandbox is destroyed at the end, on every path; what is left is a report, an audit
+log, a patch of the workspace and the artifacts.
+
+  rein run --model script:demo.yaml --workspace . --accept 'sh test.sh' 'repair the test'
+
+TASK is the user's message; "-" reads it from stdin. --workspace is copied in
+without ignored files and without files that hold secrets; the original changes
+only by "rein runs apply".
+
+Limits come from a preset (quick, standard, long), the configuration and flags,
+the later winning. Whatever stops a run names the flag that raises it.
+
+Exit codes: 0 done and accepted, or done without checks · 1 other failure · 2 usage
+or configuration · 3 not accepted · 4 a limit was reached · 5 stuck or expired
+without progress · 6 needs a human · 7 sandbox lost · 8 model unavailable · 130
+interrupted. A limit's code wins over acceptance.`
+
+// runFlags are the flags of "rein run".
+type runFlags struct {
+	place
+	model, baseURL, keyEnv string
+	workspace              string
+	noIgnore               bool
+	accept, protect        []string
+	artifacts              []string
+	onDenial               string
+	keepOutput             bool
+	noTranscript           bool
+	asJSON                 bool
+	limits                 config.Limits
+	price                  config.Price
+}
+
+func (a *app) runCommand() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use: "run [flags] TASK", Short: "give a task to an agent in a sandbox", Long: runHelp,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || strings.TrimSpace(args[0]) == "" {
+				return usage("usage: "+cmd.UseLine()+"; quote the task", "%s takes one TASK, not %d argument(s)", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			task, err := a.readTask(args[0])
+			if err != nil {
+				return err
+			}
+			o, m, err := a.runOptions(cmd, f, task)
+			if err != nil {
+				return err
+			}
+			return a.run(cmd.Context(), o, m, f)
+		},
+	}
+	fl := cmd.Flags()
+	f.place.flags(cmd)
+	fl.StringVar(&f.model, "model", "", "script:FILE, openai/NAME, or a model of the configuration")
+	fl.StringVar(&f.baseURL, "base-url", "", "address of a Chat Completions API, up to and including /v1")
+	fl.StringVar(&f.keyEnv, "key-env", "", "environment variable with the model's key")
+	fl.StringVar(&f.workspace, "workspace", "", "directory copied in (default none)")
+	fl.BoolVar(&f.noIgnore, "no-ignore", false, "also copy what .gitignore and .reinignore leave out")
+	fl.StringArrayVar(&f.accept, "accept", nil, "command that exits 0 when the work is good (repeatable)")
+	fl.StringArrayVar(&f.protect, "protect", nil, "pattern of workspace files the agent must not change (repeatable)")
+	fl.StringArrayVar(&f.artifacts, "artifact", nil, "path or pattern to bring out (repeatable)")
+	fl.StringVar(&f.onDenial, "on-denial", string(agent.StopIfFailed), "when a policy fails a call: stop_if_failed or continue")
+	fl.BoolVar(&f.keepOutput, "keep-output", false, "keep the full output of calls with the run, masked")
+	fl.BoolVar(&f.noTranscript, "no-transcript", false, "do not record the conversation")
+	fl.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
+	limitFlags(cmd, &f.limits)
+	fl.Var(textValue[config.Price, *config.Price]{&f.price, "in,out"}, "price", "dollars per million tokens of the model, INPUT,OUTPUT")
+	return cmd
+}
+
+// maxTask bounds a task read from stdin, in bytes.
+const maxTask = 1 << 20
+
+func (a *app) readTask(arg string) (string, error) {
+	if arg != "-" {
+		return arg, nil
+	}
+	data, err := io.ReadAll(io.LimitReader(a.in, maxTask+1))
+	if err != nil {
+		return "", fmt.Errorf("read the task from stdin: %w", err)
+	}
+	if len(data) > maxTask || strings.TrimSpace(string(data)) == "" {
+		return "", usage("write the task to stdin, at most 1 MiB", "there is no task of a usable size on stdin")
+	}
+	return string(data), nil
+}
+
+// runOptions turns flags and configuration into what package run takes. All
+// that can be refused is refused here, before anything is created.
+func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Options, worker run.Worker, err error) {
+	workspace, err := workspaceDir(f.workspace)
+	if err != nil {
+		return o, nil, err
+	}
+	file, err := a.load(workspace)
+	if err != nil {
+		return o, nil, err
+	}
+	name, target, err := resolveTarget(file.Config, f.target, f.runtime)
+	if err != nil {
+		return o, nil, err
+	}
+	m, err := resolveModel(file.Config, f.model, f.baseURL)
+	if err != nil {
+		return o, nil, err
+	}
+	if f.keyEnv != "" {
+		m.Key = config.Key{Env: f.keyEnv}
+	}
+	limits, err := resolveLimits(cmd, file.Config.Limits, f.limits)
+	if err != nil {
+		return o, nil, err
+	}
+	if f.price.Known {
+		m.Price = f.price
+	}
+	if err := checkPrice(m, limits); err != nil {
+		return o, nil, err
+	}
+	key, err := a.readKey(cmd.Context(), m.Vendor+"/"+m.Model, m.Key)
+	if err != nil {
+		return o, nil, err
+	}
+	if worker, err = newWorker(m, key, f.onDenial); err != nil {
+		return o, nil, err
+	}
+	masker, err := a.masker(cmd.Context(), file.Config, key)
+	if err != nil {
+		return o, nil, err
+	}
+	state, err := a.env.stateDir()
+	if err != nil {
+		return o, nil, err
+	}
+	provider, err := a.openProvider(file, target)
+	if err != nil {
+		return o, nil, err
+	}
+	hash, err := configHash(target, m, limits)
+	if err != nil {
+		return o, nil, err
+	}
+	return run.Options{
+		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target)}, Limits: limits,
+		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checks(f.accept), Protect: f.protect,
+		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
+		Version: buildVersion().Version, Model: modelName(m), ConfigHash: hash,
+	}, worker, nil
+}
+
+// workspaceDir is the absolute path of --workspace, which must be a directory.
+func workspaceDir(dir string) (string, error) {
+	if dir == "" {
+		return "", nil
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	st, err := os.Stat(abs)
+	if err != nil {
+		return "", absent(dir, err)
+	}
+	if !st.IsDir() {
+		return "", usage("--workspace takes the directory to copy in", "%s is not a directory", dir)
+	}
+	return abs, nil
+}
+
+func newWorker(m config.Model, key secret.Value, onDenial string) (run.Worker, error) {
+	choice := agent.OnDenial(onDenial)
+	if choice != agent.StopIfFailed && choice != agent.GoOn {
+		return nil, usage(fmt.Sprintf("--on-denial %s or %s", agent.StopIfFailed, agent.GoOn), "--on-denial %q is not known", onDenial)
+	}
+	opened, err := openModel(m, key)
+	if err != nil {
+		return nil, err
+	}
+	o := agent.Options{Model: opened, OnDenial: choice}
+	if m.Price.Known {
+		o.Price = &agent.Price{Input: m.Price.Input, Output: m.Price.Output}
+	}
+	return agent.New(o)
+}
+
+func modelName(m config.Model) string { return m.Vendor + "/" + m.Model }
+
+func checks(commands []string) []run.Check {
+	var out []run.Check
+	for _, c := range commands {
+		out = append(out, run.Check{Name: short(c, 60), Shell: c})
+	}
+	return out
+}
+
+// configHash is the SHA-256 of the settings in force; none of them is secret.
+func configHash(settings ...any) (string, error) {
+	data, err := json.Marshal(settings)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// run does the run and says what came of it: the report on stdout, the head of
+// the audit log on the last line of stderr.
+func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags) error {
+	a.sweep(ctx, o.Provider)
+	p := a.newProgress()
+	o.Events = p.event
+	report, err := run.Do(ctx, o, w)
+	p.end()
+	if report == nil {
+		return err
+	}
+	if f.asJSON {
+		err = errors.Join(err, a.printJSON(report))
+	} else {
+		err = errors.Join(err, a.writeReport(report))
+	}
+	a.sayEnd(report, err)
+	fmt.Fprintf(a.err, "audit head %s\n", cleanLine(report.AuditHead.Hash))
+	if report.ExitCode == 0 && err != nil {
+		return exitStatus(exitFailure)
+	}
+	return status(report.ExitCode)
+}
+
+// sayEnd prints why a run did not end well, and what can be done.
+func (a *app) sayEnd(r *run.Report, err error) {
+	hint := r.Hint
+	switch {
+	case r.Brake != nil:
+		fmt.Fprintf(a.err, "%s limit %s reached: %s of %s\n", a.style("rein:", styleError), cleanLine(r.Brake.Limit), cleanLine(r.Brake.Used), cleanLine(r.Brake.Max))
+		hint = r.Brake.Flag + " raises it"
+	case err != nil:
+		fmt.Fprintln(a.err, a.style("rein:", styleError), cleanLine(err.Error()))
+	case r.ExitCode != 0:
+		fmt.Fprintln(a.err, a.style("rein:", styleError), cleanLine(r.Conclusion))
+	default:
+		fmt.Fprintln(a.err, a.style(cleanLine(r.Conclusion), styleGood))
+	}
+	if hint != "" {
+		fmt.Fprintln(a.err, a.style("hint:", styleHint), cleanLine(hint))
+	}
+	if !r.Cleanup.OK {
+		fmt.Fprintf(a.err, "%s the sandbox may still be there: %s\n", a.style("rein:", styleError), cleanLine(r.Cleanup.Error))
+		if r.Cleanup.Remedy != "" {
+			fmt.Fprintln(a.err, a.style("hint:", styleHint), cleanLine(r.Cleanup.Remedy))
+		}
+	}
+}

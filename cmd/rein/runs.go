@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/run"
+	"github.com/spf13/cobra"
+)
+
+const runsHelp = `What runs left behind, in $XDG_STATE_HOME/rein/runs. ID is a run's id, a unique
+beginning of it, or "last".`
+
+func (a *app) runsCommand() *cobra.Command {
+	return group("runs", "what runs left behind: reports, records, patches", runsHelp,
+		a.runsListCommand(), a.runsShowCommand(), a.runsReportCommand(), a.runsVerifyCommand(), a.runsApplyCommand())
+}
+
+func (a *app) runsListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "ls", Short: "list the runs, newest first", Args: exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			state, err := a.env.stateDir()
+			if err != nil {
+				return err
+			}
+			list, err := run.List(state)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if list == nil {
+					list = []run.Summary{}
+				}
+				return a.printJSON(list)
+			}
+			w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "RUN\tSTARTED\tENDED AS\tACCEPTED\tTASK")
+			for _, s := range list {
+				reason := string(s.Reason)
+				if reason == "" {
+					reason = "unfinished"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cleanLine(s.RunID), s.StartedAt.Local().Format("2006-01-02 15:04:05"),
+					cleanLine(reason), cleanLine(s.Accepted), short(s.Task, 60))
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// short is text on one line of at most n characters.
+func short(s string, n int) string {
+	r := []rune(cleanLine(s))
+	if len(r) <= n {
+		return string(r)
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// runDir finds the directory of the run named id.
+func (a *app) runDir(id string) (string, error) {
+	state, err := a.env.stateDir()
+	if err != nil {
+		return "", err
+	}
+	dir, err := run.Find(state, id)
+	if err != nil {
+		return "", usage("rein runs ls lists them; \"last\" is the newest", "%s", err)
+	}
+	return dir, nil
+}
+
+func (a *app) runsShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "print what happened in a run, from its audit log", Args: exactly("ID"),
+		Long: "Prints the audit log of a run, one event a line, as it was recorded: intents\nbefore effects. The log itself is not judged; that is \"rein runs verify\".",
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := a.runDir(args[0])
+			if err != nil {
+				return err
+			}
+			return a.showAudit(filepath.Join(dir, "audit.jsonl"))
+		},
+	}
+}
+
+// showAudit prints one line for each record of an audit log.
+func (a *app) showAudit(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return absent(path, err)
+	}
+	defer f.Close()
+	var first time.Time
+	for r, err := range audit.Records(f) {
+		if audit.ErrorKindOf(err) == audit.ErrorIO {
+			return err
+		}
+		if err != nil {
+			fmt.Fprintf(a.err, "warning: %s\n", cleanLine(err.Error()))
+			continue
+		}
+		if first.IsZero() {
+			first = r.Time
+		}
+		line := fmt.Sprintf("%4d %8.3f  %-22s %s", r.Seq, r.Time.Sub(first).Seconds(), cleanLine(string(r.Kind)), short(string(r.Data), 300))
+		if _, err := fmt.Fprintln(a.out, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) runsReportCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "report [ID]", Short: "print a run's report; of the newest without an id",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactly("one ID or none")(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			id := "last"
+			if len(args) == 1 {
+				id = args[0]
+			}
+			dir, err := a.runDir(id)
+			if err != nil {
+				return err
+			}
+			r, err := run.ReadReport(dir)
+			if err != nil {
+				return withHint(err, "a run that is not finished, or was killed, has no report; rein runs show "+id)
+			}
+			if asJSON {
+				return a.printJSON(r)
+			}
+			return a.writeReport(r)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// writeReport prints the report for people. It is made of what models and
+// sandboxes wrote, so it is cleaned wherever it goes.
+func (a *app) writeReport(r *run.Report) error {
+	w := &cleaner{w: a.out}
+	return errors.Join(r.WriteMarkdown(w), w.Flush())
+}
+
+const verifyHelp = `Checks the hash chain of a run's audit log: that no record was edited, removed or
+reordered. That nothing was cut from its end can only be told from the head the
+run printed last on stderr, or any later copy of it: give it with --head. The
+head in the run's own report lies beside the log and is only checked against it.
+
+Exits 0 when the log is intact, 1 when it is not, 2 for a usage error.`
+
+func (a *app) runsVerifyCommand() *cobra.Command {
+	var head string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "verify ID", Short: "check that a run's audit log was not changed", Long: verifyHelp, Args: exactly("ID"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := a.runDir(args[0])
+			if err != nil {
+				return err
+			}
+			path := filepath.Join(dir, "audit.jsonl")
+			f, err := os.Open(path)
+			if err != nil {
+				return absent(path, err)
+			}
+			defer f.Close()
+			return a.printVerdict(audit.Verify(f, strings.TrimSpace(head)), asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&head, "head", "", "the head the run printed: proves that the end was not cut")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// printVerdict says what was found. Only a log with a proven end is called
+// intact without reservation.
+func (a *app) printVerdict(v audit.Verdict, asJSON bool) error {
+	if v.State == audit.Unknown {
+		return usage("--head takes what the run printed last on stderr, NUMBER:HASH", "%s", v.Reason)
+	}
+	if asJSON {
+		if err := a.printJSON(v); err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprintf(a.out, "%s: %s\n", v.State, cleanLine(v.Reason)); err != nil {
+		return err
+	}
+	if !v.OK() {
+		return exitStatus(exitFailure)
+	}
+	if v.State == audit.Unproven {
+		fmt.Fprintln(a.err, a.style("hint:", styleHint), "--head with what the run printed last on stderr proves the end")
+	}
+	return nil
+}
+
+const applyHelp = `Applies the patch a run brought out to a directory of this host (--dir, default the
+current one). Everything is checked before anything is written: a path that leads
+outside, or a file that is not as the run found it, is refused and nothing changes.
+For files that could run by themselves later (hooks, CI, executables, dotfiles) you
+are asked; --yes answers for you.`
+
+func (a *app) runsApplyCommand() *cobra.Command {
+	var dir string
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "apply ID", Short: "apply a run's patch to a directory of this host", Long: applyHelp, Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, err := a.runDir(args[0])
+			if err != nil {
+				return err
+			}
+			target, err := filepath.Abs(dir)
+			if err != nil {
+				return err
+			}
+			changes, err := run.Apply(cmd.Context(), from, target, a.confirmer(cmd.Context(), yes))
+			if err != nil {
+				return withHint(err, hintOr(err, "rein runs report "+args[0]+" lists the files; nothing was changed"))
+			}
+			for _, c := range changes {
+				fmt.Fprintf(a.out, "%-8s %s\n", cleanLine(c.Kind), cleanLine(c.Path))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", ".", "directory to change")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask about hooks, CI files, executables and dotfiles")
+	return cmd
+}
+
+// hintOr is err's own hint, or another.
+func hintOr(err error, other string) string {
+	if h := hintOf(err); h != "" {
+		return h
+	}
+	return other
+}
+
+// confirmer asks on stderr and reads the answer from stdin. Without a person
+// to answer, the answer is no.
+func (a *app) confirmer(ctx context.Context, yes bool) func(run.Concern) (bool, error) {
+	if yes {
+		return func(c run.Concern) (bool, error) {
+			a.note("%s: %s (%s)", c.Kind, c.Path, c.Why)
+			return true, nil
+		}
+	}
+	answers := bufio.NewReader(a.in)
+	return func(c run.Concern) (bool, error) {
+		fmt.Fprintf(a.err, "%s: %s (%s)\nwrite it? [y/N] ", cleanLine(c.Kind), cleanLine(c.Path), cleanLine(c.Why))
+		answer, err := readLine(ctx, answers)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		if answer == "" && errors.Is(err, io.EOF) {
+			fmt.Fprintln(a.err)
+			return false, withHint(errors.New("there is nobody to answer"), "--yes answers for you")
+		}
+		return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes"), nil
+	}
+}
+
+// readLine reads a line, unless ctx ends first. The reader is then left to the
+// end of the process.
+func readLine(ctx context.Context, r *bufio.Reader) (string, error) {
+	type line struct {
+		text string
+		err  error
+	}
+	got := make(chan line, 1)
+	go func() {
+		text, err := r.ReadString('\n')
+		got <- line{strings.TrimSpace(text), err}
+	}()
+	select {
+	case l := <-got:
+		return l.text, l.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/spf13/cobra"
+)
+
+const sandboxHelp = `Sandboxes outside a run. Each has its end from birth, and everything done to one
+is recorded in $XDG_STATE_HOME/rein/sandboxes/ID/audit.jsonl.`
+
+func (a *app) sandboxCommand() *cobra.Command {
+	return group("sandbox", "sandboxes outside a run", sandboxHelp,
+		a.sandboxCreateCommand(), a.sandboxListCommand(), a.sandboxExecCommand(), a.sandboxCopyCommand(),
+		a.sandboxKillCommand(), a.sandboxGCCommand())
+}
+
+// place says which target a sandbox command is about.
+type place struct{ target, runtime string }
+
+func (p *place) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.target, "target", "", "target of the configuration")
+	cmd.Flags().StringVar(&p.runtime, "runtime", "", "OCI runtime: gvisor, runc, or a path")
+}
+
+// host is a provider opened for a target, with what is needed to record.
+type host struct {
+	provider sandbox.Provider
+	target   config.Target
+	file     *config.File
+	stateDir string
+	swept    []string // left-overs removed when it was opened
+}
+
+func (a *app) open(ctx context.Context, p place) (*host, error) {
+	f, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	_, t, err := resolveTarget(f.Config, p.target, p.runtime)
+	if err != nil {
+		return nil, err
+	}
+	provider, err := a.openProvider(f, t)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := a.env.stateDir()
+	return &host{provider: provider, target: t, file: f, stateDir: dir, swept: a.sweep(ctx, provider)}, err
+}
+
+// isSandboxID reports whether s may be the id of a sandbox. It becomes the name
+// of a directory.
+func isSandboxID(s string) bool {
+	return s != "" && len(s) <= 128 && s[0] != '-' && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+}
+
+// logPath is the audit log of a sandbox outside a run.
+func (h *host) logPath(id string) string {
+	return filepath.Join(h.stateDir, "sandboxes", id, "audit.jsonl")
+}
+
+// attached is a sandbox someone made before, with its log.
+type attached struct {
+	*sandbox.Sandbox
+	log *audit.Log
+}
+
+// Close releases the connections and the log; the sandbox lives on.
+func (s *attached) Close() error { return errors.Join(s.Sandbox.Close(), s.log.Close()) }
+
+// attach opens the sandbox named id. The caller closes it.
+func (a *app) attach(ctx context.Context, h *host, id string) (*attached, error) {
+	if !isSandboxID(id) {
+		return nil, usage("rein sandbox ls lists them", "%q is no id of a sandbox", id)
+	}
+	if _, err := h.provider.Get(ctx, id); err != nil { // before a log is made for a slip of the hand
+		return nil, err
+	}
+	masker, err := a.masker(ctx, h.file.Config)
+	if err != nil {
+		return nil, err
+	}
+	log, err := a.openLog(h, id, audit.Options{Masker: masker})
+	if err != nil {
+		return nil, err
+	}
+	sb, err := sandbox.Attach(ctx, h.provider, id, sandbox.Options{Log: log, Masker: masker})
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return &attached{sb, log}, nil
+}
+
+const createHelp = `Makes a sandbox from a target of the configuration and prints its id. It ends by
+itself after --ttl; "rein sandbox kill ID" ends it before.`
+
+func (a *app) sandboxCreateCommand() *cobra.Command {
+	var p place
+	var asJSON bool
+	ttl := config.Duration(30 * time.Minute)
+	var labels []string
+	cmd := &cobra.Command{
+		Use: "create", Short: "make a sandbox and print its id", Long: createHelp, Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := a.open(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			spec := specOf(h.target)
+			spec.TTL = time.Duration(ttl)
+			if spec.Labels, err = parseLabels(labels); err != nil {
+				return err
+			}
+			return a.create(cmd.Context(), h, spec, asJSON)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&ttl, "duration"}, "ttl", "time to live")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "KEY=VALUE to find the sandbox by (repeatable)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func parseLabels(pairs []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, l := range pairs {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return nil, usage("--label KEY=VALUE", "%q is no label", l)
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}
+
+// create makes one sandbox. Its log begins before its id is known, under a
+// name of its own that is kept when no sandbox came of it.
+func (a *app) create(ctx context.Context, h *host, spec sandbox.Spec, asJSON bool) (err error) {
+	masker, err := a.masker(ctx, h.file.Config)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(h.stateDir, "sandboxes")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return withHint(err, "choose a directory you can write with XDG_STATE_HOME")
+	}
+	before := filepath.Join(dir, fmt.Sprintf("create-%d-%d.jsonl", time.Now().UnixNano(), os.Getpid()))
+	log, err := audit.Create(before, audit.Options{Masker: masker})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	sb, err := sandbox.Create(ctx, h.provider, spec, sandbox.Options{Log: log, Masker: masker})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Close()) }()
+	after := h.logPath(sb.ID())
+	if err := errors.Join(os.MkdirAll(filepath.Dir(after), 0o700), os.Rename(before, after)); err != nil {
+		return errors.Join(err, sb.Kill(ctx))
+	}
+	info := sb.Info()
+	if asJSON {
+		return a.printJSON(info)
+	}
+	if _, err := fmt.Fprintln(a.out, info.ID); err != nil {
+		return errors.Join(err, sb.Kill(ctx)) // nobody will know its id
+	}
+	a.note("%s/%s, image %s, separation %s, ends %s", info.Provider, info.Runtime, info.Image, info.Separation, info.ExpiresAt.Local().Format(time.DateTime))
+	return nil
+}
+
+func (a *app) sandboxListCommand() *cobra.Command {
+	var p place
+	var asJSON bool
+	var labels []string
+	cmd := &cobra.Command{
+		Use: "ls", Short: "list the sandboxes, newest first", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := a.open(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			want, err := parseLabels(labels)
+			if err != nil {
+				return err
+			}
+			list, err := h.provider.List(cmd.Context(), want)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if list == nil {
+					list = []sandbox.Info{}
+				}
+				return a.printJSON(list)
+			}
+			return a.printSandboxes(list)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "only those with KEY=VALUE (repeatable)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *app) printSandboxes(list []sandbox.Info) error {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SANDBOX\tSTATE\tRUNTIME\tIMAGE\tCREATED\tENDS IN\tLABELS")
+	for _, s := range list {
+		state := string(s.State)
+		if s.Reason != "" {
+			state += " (" + s.Reason + ")"
+		}
+		var labels []string
+		for k, v := range s.Labels {
+			labels = append(labels, k+"="+v)
+		}
+		slices.Sort(labels)
+		left := "-"
+		if d := time.Until(s.ExpiresAt).Round(time.Second); d > 0 {
+			left = config.Duration(d).String()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cleanLine(s.ID), cleanLine(state), cleanLine(s.Runtime), cleanLine(s.Image),
+			s.CreatedAt.Local().Format(time.DateTime), left, cleanLine(strings.Join(labels, " ")))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/spf13/cobra"
+)
+
+const copyHelp = `Copies a file or a directory into or out of a sandbox. One of the two is ID:PATH; a
+relative PATH is beneath the sandbox's working directory. Into a directory that
+exists the source is put under its own name; otherwise the destination is the copy's
+name.
+
+  rein sandbox cp ./src sb-1:/workspace/src
+  rein sandbox cp sb-1:/workspace/out.txt .
+
+Symbolic links and special files are left out and named. What comes out of a sandbox
+was written by whatever ran there: look at it before you run it.`
+
+// copyLimits bound a copy.
+type copyLimits struct {
+	files int
+	bytes config.Size
+}
+
+// copyDepth bounds how deep a directory is read inside a sandbox.
+const copyDepth = 64
+
+func (a *app) sandboxCopyCommand() *cobra.Command {
+	var p place
+	l := copyLimits{files: 50_000, bytes: 1 << 30}
+	cmd := &cobra.Command{
+		Use: "cp SOURCE DESTINATION", Short: "copy files into or out of a sandbox", Long: copyHelp,
+		Args: exactly("SOURCE", "DESTINATION"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			fromID, from := splitRemote(args[0])
+			toID, to := splitRemote(args[1])
+			if (fromID == "") == (toID == "") {
+				return usage("rein sandbox cp ID:PATH LOCAL, or rein sandbox cp LOCAL ID:PATH; a local name with a colon is written ./a:b",
+					"exactly one of SOURCE and DESTINATION must be in a sandbox")
+			}
+			h, err := a.open(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			sb, err := a.attach(cmd.Context(), h, fromID+toID)
+			if err != nil {
+				return err
+			}
+			defer func() { err = closeAfter(err, sb) }()
+			c := &copier{app: a, sb: sb, limits: l, access: sandbox.Access{Tool: "sandbox cp"}}
+			if fromID != "" {
+				return c.out(cmd.Context(), from, to)
+			}
+			return c.in(cmd.Context(), from, to)
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().IntVar(&l.files, "max-files", l.files, "refuse to copy more files")
+	cmd.Flags().Var(textValue[config.Size, *config.Size]{&l.bytes, "size"}, "max-bytes", "refuse to copy more bytes")
+	return cmd
+}
+
+// splitRemote splits ID:PATH; a local path has no id.
+func splitRemote(arg string) (id, rest string) {
+	if id, rest, ok := strings.Cut(arg, ":"); ok && isSandboxID(id) && rest != "" {
+		return id, rest
+	}
+	return "", arg
+}
+
+// copier is one copy.
+type copier struct {
+	app    *app
+	sb     *attached
+	limits copyLimits
+	access sandbox.Access
+	files  int
+	bytes  int64
+}
+
+// take counts one file of size bytes, or refuses it.
+func (c *copier) take(size int64) error {
+	c.files++
+	c.bytes += size
+	switch {
+	case c.files > c.limits.files:
+		return usage("--max-files raises it", "more than %d files", c.limits.files)
+	case c.bytes > int64(c.limits.bytes):
+		return usage("--max-bytes raises it", "more than %s", c.limits.bytes)
+	}
+	return nil
+}
+
+func (c *copier) skip(name, kind string) { c.app.note("left out: %s (%s)", name, kind) }
+
+// out copies from the sandbox to the host.
+func (c *copier) out(ctx context.Context, from, to string) error {
+	info, err := c.sb.Stat(ctx, from, c.access)
+	if err != nil {
+		return err
+	}
+	dir, name := filepath.Split(filepath.Clean(to))
+	if st, err := os.Stat(to); err == nil && st.IsDir() {
+		dir, name = to, path.Base(path.Clean(info.Path))
+	}
+	if !filepath.IsLocal(name) || name == "." {
+		return usage("name the copy, as in ./copy", "%q cannot be the name of the copy", name)
+	}
+	if dir == "" {
+		dir = "."
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return absent(dir, err)
+	}
+	defer root.Close()
+	switch info.Type {
+	case "file":
+		if err := c.take(info.Size); err != nil {
+			return err
+		}
+		return c.fileOut(ctx, root, info.Path, name, modeOf(info.Mode))
+	case "directory":
+		return c.directoryOut(ctx, root, info.Path, name)
+	}
+	return usage("only files and directories can be copied", "%s is a %s", from, info.Type)
+}
+
+// directoryOut copies a directory. Its listing comes from the sandbox, so no
+// name in it is trusted: everything is created beneath root, whatever it says.
+func (c *copier) directoryOut(ctx context.Context, root *os.Root, from, name string) error {
+	list, err := c.sb.List(ctx, from, copyDepth, c.access)
+	if err != nil {
+		return err
+	}
+	for _, f := range list { // refused before anything is written
+		if f.Type == "file" {
+			if err := c.take(f.Size); err != nil {
+				return err
+			}
+		}
+	}
+	if err := root.MkdirAll(name, 0o755); err != nil {
+		return err
+	}
+	for _, f := range list {
+		rel, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(from, "/")+"/")
+		if !ok || !filepath.IsLocal(rel) {
+			return fmt.Errorf("the sandbox lists %q beneath %q", f.Path, from)
+		}
+		at := path.Join(name, rel)
+		switch f.Type {
+		case "directory":
+			err = root.MkdirAll(at, 0o755)
+		case "file":
+			err = c.fileOut(ctx, root, f.Path, at, modeOf(f.Mode))
+		default:
+			c.skip(f.Path, f.Type)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fileOut copies one file, which appears complete or not at all.
+func (c *copier) fileOut(ctx context.Context, root *os.Root, from, name string, mode fs.FileMode) error {
+	part := path.Join(path.Dir(name), ".rein-part-"+path.Base(name))
+	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = c.sb.Download(ctx, from, &bounded{w: f, left: int64(c.limits.bytes)}, c.access)
+	err = errors.Join(err, f.Chmod(mode), f.Close())
+	if err == nil {
+		err = root.Rename(part, name)
+	}
+	if err != nil {
+		return errors.Join(err, root.Remove(part))
+	}
+	return nil
+}
+
+// bounded is a writer that refuses to take more than it has left: a file may
+// be longer than its listing said.
+type bounded struct {
+	w    io.Writer
+	left int64
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		return 0, usage("--max-bytes raises it", "more bytes than --max-bytes allows")
+	}
+	n, err := b.w.Write(p)
+	b.left -= int64(n)
+	return n, err
+}
+
+// modeOf is the permissions execd writes as octal digits, without setuid,
+// setgid and sticky.
+func modeOf(digits int) fs.FileMode {
+	var m fs.FileMode
+	for shift := 0; shift < 9; shift += 3 {
+		m |= fs.FileMode(digits%10&7) << shift
+		digits /= 10
+	}
+	return m
+}
+
+// in copies from the host to the sandbox.
+func (c *copier) in(ctx context.Context, from, to string) error {
+	st, err := os.Stat(from)
+	if err != nil {
+		return absent(from, err)
+	}
+	if info, err := c.sb.Stat(ctx, to, c.access); err == nil && info.Type == "directory" {
+		abs, err := filepath.Abs(from)
+		if err != nil {
+			return err
+		}
+		to = path.Join(to, filepath.Base(abs))
+	} else if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
+		return err
+	}
+	switch {
+	case st.Mode().IsRegular():
+		f, err := os.Open(from)
+		if err != nil {
+			return absent(from, err)
+		}
+		return c.fileIn(ctx, f, to)
+	case st.IsDir():
+		return c.directoryIn(ctx, from, to)
+	}
+	return usage("only files and directories can be copied", "%s is neither", from)
+}
+
+// directoryIn copies a directory.
+func (c *copier) directoryIn(ctx context.Context, from, to string) error {
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return absent(from, err)
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		at := path.Join(to, name)
+		switch {
+		case d.IsDir():
+			return c.sb.Mkdir(ctx, at, 0o755, c.access)
+		case !d.Type().IsRegular():
+			c.skip(path.Join(from, name), d.Type().String())
+			return nil
+		}
+		f, err := root.Open(name)
+		if err != nil {
+			return err
+		}
+		return c.fileIn(ctx, f, at)
+	})
+}
+
+// fileIn copies one file and closes it.
+func (c *copier) fileIn(ctx context.Context, f *os.File, to string) error {
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := c.take(st.Size()); err != nil {
+		return err
+	}
+	_, err = c.sb.Upload(ctx, to, f, sandbox.WriteOptions{Access: c.access, Mode: st.Mode().Perm()})
+	return err
+}
