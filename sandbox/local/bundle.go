@@ -128,5 +128,10 @@ func systemMounts(cfg *nestConfig) []specs.Mount {
 	if cfg.Runtime.Kind == kindRunc {
 		mounts = append(mounts, specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
 	}
-	return append(mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}})
+	mounts = append(mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}})
+	if cfg.Runtime.Kind == kindGVisor {
+		// gVisor's own cgroups, in which execd bounds the user's processes.
+		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev"}})
+	}
+	return mounts
 }
