@@ -1,13 +1,127 @@
 package tool
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
 
 // Set is an ordered collection of tools. It is immutable and safe for
 // concurrent use.
-type Set struct{}
+type Set struct {
+	tools   []Tool
+	schemas []*jsonschema.Resolved
+	sandbox func() string
+}
+
+// NewSet returns the tools as a set. sandboxID is what every result names, and
+// may be nil. A tool with a missing or doubled name, or a schema that is none,
+// is an error.
+func NewSet(sandboxID func() string, tools ...Tool) (*Set, error) {
+	s := &Set{tools: slices.Clone(tools), sandbox: sandboxID}
+	for i, t := range s.tools {
+		if t.Name == "" || t.Run == nil {
+			return nil, errors.New("tool: a tool needs a name and a function")
+		}
+		if slices.ContainsFunc(s.tools[:i], func(o Tool) bool { return o.Name == t.Name }) {
+			return nil, fmt.Errorf("tool: two tools are named %q", t.Name)
+		}
+		schema, err := resolve(t.Schema)
+		if err != nil {
+			return nil, fmt.Errorf("tool: schema of %s: %w", t.Name, err)
+		}
+		s.schemas = append(s.schemas, schema)
+	}
+	return s, nil
+}
 
 // Definitions lists the tools in order.
-func (s *Set) Definitions() []Definition { return nil }
+func (s *Set) Definitions() []Definition {
+	defs := make([]Definition, len(s.tools))
+	for i, t := range s.tools {
+		defs[i] = t.Definition
+	}
+	return defs
+}
 
-// Run answers one call. Whatever is wrong with it is in the result.
-func (s *Set) Run(ctx context.Context, c Call) Result { return Result{} }
+// Run answers one call. Whatever is wrong with it is in the result: an unknown
+// name and arguments that are no JSON, or not what the schema asks, are
+// fixable. The result always names the call, and its time.
+func (s *Set) Run(ctx context.Context, c Call) Result {
+	start := time.Now()
+	r := s.dispatch(ctx, c)
+	r.CallID = c.ID
+	if s.sandbox != nil {
+		r.SandboxID = s.sandbox()
+	}
+	if r.DurationMS == 0 {
+		r.DurationMS = time.Since(start).Milliseconds()
+	}
+	if r.Err != nil || r.Timeout {
+		r.OK = false
+	}
+	return r
+}
+
+func (s *Set) dispatch(ctx context.Context, c Call) Result {
+	i := slices.IndexFunc(s.tools, func(t Tool) bool { return t.Name == c.Name })
+	if i < 0 {
+		return s.unknown(c.Name)
+	}
+	args, err := object(c.Arguments)
+	if err != nil {
+		return Fail(OpArguments, CodeInvalidJSON, err.Error(), "send the arguments as one JSON object")
+	}
+	if err := s.schemas[i].Validate(args); err != nil {
+		where, what := fault(err)
+		return Fail(OpArguments, CodeInvalidArguments, where+": "+what,
+			"correct "+where+"; the tool's schema says what it takes")
+	}
+	if len(c.Arguments) == 0 {
+		c.Arguments = []byte("{}")
+	}
+	return s.tools[i].Run(ctx, c)
+}
+
+func (s *Set) unknown(name string) Result {
+	var names []string
+	best, distance := "", 3+len(name)/4
+	for _, t := range s.tools {
+		names = append(names, t.Name)
+		if d := edits(strings.ToLower(name), t.Name); d < distance {
+			best, distance = t.Name, d
+		}
+	}
+	hint := "the tools are " + strings.Join(names, ", ")
+	if best != "" {
+		hint = "did you mean " + best + "? " + hint
+	}
+	return Fail(OpArguments, CodeUnknownTool, fmt.Sprintf("there is no tool %q", short(name, 64)), hint)
+}
+
+// edits is the Levenshtein distance of two names. Names are short; a long one
+// is cut, since it is far from all of ours anyway.
+func edits(a, b string) int {
+	a = a[:min(len(a), 64)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			next := diagonal
+			if a[i] != b[j] {
+				next = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,159 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
+)
+
+// DefaultMaxWrite is the largest content write_file takes, in bytes.
+const DefaultMaxWrite = 1 << 20
+
+// Options say what the built-in tools work on and within which limits. Sandbox,
+// Budget and Finish are required.
+type Options struct {
+	Sandbox *sandbox.Sandbox
+	// Budget gives the limits that are enforced and described.
+	Budget *budget.Tree
+	// Masker masks what files hold; commands' output is masked by Sandbox.
+	Masker *secret.Masker
+	// Target is the name of the target the sandbox is made from; sandbox_create
+	// takes no other. Empty: there is no choice to name.
+	Target string
+	// ReadPrefixes are absolute directories inside the sandbox that read_file
+	// may read besides the workspace and the spilled output.
+	ReadPrefixes []string
+	// MaxWrite bounds write_file; 0 means DefaultMaxWrite.
+	MaxWrite int
+	// NoShell leaves run_command out.
+	NoShell bool
+	// Finish is sandbox_kill: it saves the outputs, judges them and ends the
+	// sandbox, and says in a sentence what came of it. It must be idempotent.
+	Finish func(context.Context) (string, error)
+	// Shorten moves the sandbox's end to ttl from now when that is earlier, and
+	// returns the end in force. Nil: the end cannot be moved by a model.
+	Shorten func(ctx context.Context, ttl time.Duration) (time.Time, error)
+}
+
+type builtin struct {
+	Options
+	limits  budget.Limits
+	cwd     string
+	roots   []string
+	gone    atomic.Bool
+	mu      sync.Mutex
+	created bool
+}
+
+// Builtin returns the built-in tools over one sandbox that exists already.
+func Builtin(o Options) (*Set, error) {
+	if o.Sandbox == nil || o.Budget == nil || o.Finish == nil {
+		return nil, errors.New("tool: Sandbox, Budget and Finish are required")
+	}
+	if o.MaxWrite == 0 {
+		o.MaxWrite = DefaultMaxWrite
+	}
+	b := &builtin{Options: o, limits: o.Budget.Limits(), cwd: o.Sandbox.Info().Cwd}
+	b.roots = []string{b.cwd, execd.SpillDir}
+	for _, p := range o.ReadPrefixes {
+		if !path.IsAbs(p) || path.Clean(p) == "/" {
+			return nil, fmt.Errorf("tool: %q is no absolute directory that could be opened for reading", p)
+		}
+		b.roots = append(b.roots, path.Clean(p))
+	}
+	tools := []Tool{b.createTool(), b.runTool(), b.readTool(), b.writeTool(), b.killTool()}
+	if o.NoShell {
+		tools = append(tools[:1], tools[2:]...)
+	}
+	for i := range tools {
+		tools[i].Run = b.guard(tools[i].Name, tools[i].Run)
+	}
+	return NewSet(o.Sandbox.ID, tools...)
+}
+
+// guard answers calls for another sandbox, and calls after the end of ours.
+func (b *builtin) guard(name string, run func(context.Context, Call) Result) func(context.Context, Call) Result {
+	return func(ctx context.Context, c Call) Result {
+		args, err := decode[struct {
+			SandboxID string `json:"sandbox_id"`
+		}](c)
+		if err != nil {
+			return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
+		}
+		if args.SandboxID != "" && args.SandboxID != b.Sandbox.ID() {
+			return Fail(OpArguments, CodeUnknownSandbox, fmt.Sprintf("this run has no sandbox %q", short(args.SandboxID, 64)),
+				"leave sandbox_id out, or give "+b.Sandbox.ID())
+		}
+		if b.gone.Load() && name != SandboxKill {
+			return Fail(OpRun, CodeSandboxGone, "the sandbox has been destroyed, as "+SandboxKill+" was asked to",
+				"give your final answer")
+		}
+		r := run(ctx, c)
+		if r.Err != nil && (r.Err.Code == CodeSandboxGone || r.Err.Code == CodeSandboxLost) {
+			b.gone.Store(true)
+		}
+		return r
+	}
+}
+
+func (b *builtin) explain(op Op, err error) Result {
+	return Result{Err: Explain(op, b.Sandbox.ID(), err)}
+}
+
+// property is one argument in a schema. Order is kept for whoever reads it.
+type property struct{ name, schema string }
+
+// objectSchema builds the schema of a tool's arguments.
+func objectSchema(required []string, properties ...property) json.RawMessage {
+	properties = append(properties, property{"sandbox_id", `{"type":"string","description":"optional: there is only one sandbox"}`})
+	var s strings.Builder
+	s.WriteString(`{"type":"object","properties":{`)
+	for i, p := range properties {
+		if i > 0 {
+			s.WriteByte(',')
+		}
+		fmt.Fprintf(&s, "%s:%s", quoteJSON(p.name), p.schema)
+	}
+	s.WriteString(`},"required":[`)
+	for i, r := range required {
+		if i > 0 {
+			s.WriteByte(',')
+		}
+		s.WriteString(quoteJSON(r))
+	}
+	s.WriteString(`],"additionalProperties":false}`)
+	return json.RawMessage(s.String())
+}
+
+func quoteJSON(s string) string {
+	b, _ := json.Marshal(s) // a string always encodes
+	return string(b)
+}
+
+// seconds is a duration as a model writes it.
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// whole is how many whole seconds a limit has, at least one.
+func whole(d time.Duration) int64 { return max(1, int64(d/time.Second)) }
+
+// kib is a number of bytes for people.
+func kib(n int) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MB", n>>20)
+	case n >= 1<<10:
+		return fmt.Sprintf("%d KB", n>>10)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,178 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/evidence"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+func (b *builtin) runTool() Tool {
+	def, most := whole(b.limits.CallTimeout), whole(b.limits.MaxCallTimeout)
+	return Tool{Definition: Definition{
+		Name: RunCommand,
+		Description: fmt.Sprintf("Run one shell command in the sandbox and wait for its end. Each command is a fresh process in %s: commands share files, not variables or the directory; "+
+			"stdin is empty, so nothing may ask questions. "+
+			"It is killed, with everything it started, after %d s (timeout_seconds may ask for up to %d); timeout is then true and the output up to there is kept. "+
+			"Longer work: background true returns at once with an id and the path of its log, and a later call with wait set to that id waits for its end; "+
+			"while it runs background.running is true and exit_code null. "+
+			"ok is true only for exit code 0. On a non-zero exit read stderr first and do not repeat the same command. "+
+			"At most %s and %d lines of output are shown, its beginning and its end; what was left out is counted in omitted, and all of it is in the file named by spill: "+
+			"read that with read_file, offset and limit, or search it with a command. Prefer quiet commands. Use read_file for files over 1 MB. "+
+			"Processes that a command leaves behind are killed when it ends, unless it is in the background.",
+			b.cwd, def, most, kib(b.limits.OutputBytes), b.limits.OutputLines),
+		Schema: objectSchema(nil,
+			property{"command", `{"type":"string","minLength":1,"description":"one shell command; required unless wait is given"}`},
+			property{"timeout_seconds", fmt.Sprintf(`{"type":"integer","minimum":1,"maximum":%d,"description":"default %d, at most %d; with background at most what is left of the task's time; with wait how long to wait"}`,
+				max(most, whole(b.limits.MaxWallTime)), def, most)},
+			property{"cwd", `{"type":"string","minLength":1,"description":"directory to start in; default is the workspace"}`},
+			property{"background", `{"type":"boolean","description":"return at once and let it run on"}`},
+			property{"wait", `{"type":"string","minLength":1,"description":"id of a background command: wait for its end instead of starting one"}`}),
+	}, Run: b.run}
+}
+
+type runArgs struct {
+	Command    string  `json:"command"`
+	Timeout    float64 `json:"timeout_seconds"`
+	Cwd        string  `json:"cwd"`
+	Background bool    `json:"background"`
+	Wait       string  `json:"wait"`
+}
+
+func (b *builtin) run(ctx context.Context, c Call) Result {
+	args, err := decode[runArgs](c)
+	if err != nil {
+		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
+	}
+	switch {
+	case args.Wait != "" && (args.Command != "" || args.Background || args.Cwd != ""):
+		return Fail(OpArguments, CodeInvalidArguments, "arguments/wait: it goes with nothing but timeout_seconds", "to start a command leave wait out")
+	case args.Wait == "" && args.Command == "":
+		return Fail(OpArguments, CodeInvalidArguments, "arguments/command: it is missing", "give a command, or wait for one in the background")
+	}
+	timeout, res := b.timeout(args)
+	if res != nil {
+		return *res
+	}
+	if args.Wait != "" {
+		return b.wait(ctx, args.Wait, timeout)
+	}
+	r, err := b.Sandbox.Run(ctx, sandbox.Command{
+		CallID: c.ID, Tool: RunCommand, Shell: args.Command, Cwd: args.Cwd, Timeout: timeout,
+		Background: args.Background, Progress: c.Progress,
+	})
+	res2 := b.result(r)
+	if err != nil {
+		res2.Err = Explain(OpRun, b.Sandbox.ID(), err)
+	}
+	return res2
+}
+
+// timeout is how long this call may take. Work in the background may take
+// what is left of the run.
+func (b *builtin) timeout(args runArgs) (time.Duration, *Result) {
+	asked := seconds(args.Timeout)
+	if args.Background {
+		left := b.Budget.Remaining()
+		if asked == 0 || asked > left {
+			asked = left
+		}
+		if asked <= 0 {
+			r := b.explain(OpRun, &budget.Breach{Limit: budget.LimitWallTime, Flag: budget.LimitWallTime.Flag(),
+				Used: int64(b.limits.MaxWallTime), Max: int64(b.limits.MaxWallTime)})
+			return 0, &r
+		}
+		return asked, nil
+	}
+	if asked > b.limits.MaxCallTimeout {
+		r := Fail(OpArguments, CodeTimeoutTooLong, fmt.Sprintf("arguments/timeout_seconds: %d is more than %d", int64(args.Timeout), whole(b.limits.MaxCallTimeout)),
+			"ask for less, or run the command with background and wait for it")
+		return 0, &r
+	}
+	timeout, err := b.Budget.CallTimeout(asked)
+	if err != nil {
+		r := b.explain(OpRun, err)
+		return 0, &r
+	}
+	return timeout, nil
+}
+
+// wait polls a background command: its result when it has ended in time, else
+// what it has printed so far.
+func (b *builtin) wait(ctx context.Context, id string, timeout time.Duration) Result {
+	short, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	r, err := b.Sandbox.Wait(short, id)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return b.explain(OpWait, err)
+	}
+	status, fault := b.Sandbox.Status(ctx, id)
+	if fault != nil {
+		return b.explain(OpWait, fault)
+	}
+	bg := &Background{ID: id, LogPath: status.LogPath, Running: status.Running, Bytes: status.Bytes, Lines: status.Lines}
+	if !status.Running {
+		if status.Result != nil {
+			r = *status.Result
+		}
+		res := b.result(r)
+		res.Background = bg
+		if res.Stdout == "" && res.Stderr == "" && status.Bytes > 0 {
+			b.showLog(ctx, &res, status)
+		}
+		return res
+	}
+	res := Result{Background: bg, OutputBytes: status.Bytes}
+	b.showLog(ctx, &res, status)
+	return res
+}
+
+// showLog shows the end of a background command's log as stdout: both streams,
+// in the order they came.
+func (b *builtin) showLog(ctx context.Context, res *Result, status sandbox.CommandStatus) {
+	from := max(0, status.Bytes-int64(b.limits.OutputBytes))
+	data, _, err := b.Sandbox.Logs(ctx, status.CallID, from)
+	if err != nil {
+		res.Err = Explain(OpWait, b.Sandbox.ID(), err)
+		return
+	}
+	data = data[:min(len(data), b.limits.OutputBytes)]
+	shown := evidence.Show(evidence.Stream{
+		Bytes: from + int64(len(data)), Lines: max(status.Lines, 1), Tail: data,
+	}, evidence.Stream{}, evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Masker: b.Masker})
+	res.Stdout, res.Stderr = shown.Stdout.Text, ""
+	res.account(shown)
+}
+
+// result turns the result of a command into that of the call.
+func (b *builtin) result(r sandbox.Result) Result {
+	res := Result{
+		OK: r.OK(), ExitCode: r.ExitCode, Timeout: r.TimedOut(), DurationMS: r.DurationMS, Signal: r.Signal,
+		OOMKilled: r.OOMKilled, StdoutHeldOpen: r.HeldOpen, PipeStatus: r.PipeStatus, Network: r.Network,
+		OutputBytes: r.Stdout.Bytes + r.Stderr.Bytes, Known: r.Known,
+	}
+	if r.Background {
+		res.Background = &Background{ID: r.CallID, LogPath: r.LogPath, Running: true}
+		return res
+	}
+	shown := evidence.Show(evidence.Stream(r.Stdout), evidence.Stream(r.Stderr),
+		evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines}) // masked already
+	res.Stdout, res.Stderr = shown.Stdout.Text, shown.Stderr.Text
+	res.account(shown)
+	if r.Spill != nil && (res.Truncated || !r.Spill.Complete) {
+		res.Spill = &Spill{Path: r.Spill.Path, Bytes: r.Spill.Bytes, Lines: r.Spill.Lines}
+	}
+	res.Err = exitError(r)
+	return res
+}
+
+// account fills in what was left out.
+func (r *Result) account(p evidence.Preview) {
+	if r.Truncated = p.Truncated(); r.Truncated {
+		r.Omitted = &Omitted{Stdout: Count(p.Stdout.Omitted), Stderr: Count(p.Stderr.Omitted)}
+	}
+}
