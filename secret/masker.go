@@ -2,6 +2,7 @@ package secret
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -39,26 +40,63 @@ type Masker struct {
 func NewMasker(values ...Value) *Masker {
 	m := &Masker{}
 	for _, v := range values {
-		m.Add(v)
+		m.know(v)
 	}
+	m.m.Store(newMatcher(m.values))
 	return m
 }
 
 // Add makes m mask v from now on, also in Writers that exist already. It
 // reports whether m masks v: false means that v is too short (or m nil).
-func (m *Masker) Add(v Value) bool { panic("to come") }
+func (m *Masker) Add(v Value) bool {
+	if m == nil || !v.Maskable() {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.know(v) {
+		m.m.Store(newMatcher(m.values))
+	}
+	return true
+}
+
+// know adds v to the values, and reports whether it is a new one.
+func (m *Masker) know(v Value) bool {
+	if !v.Maskable() || slices.ContainsFunc(m.values, func(k Value) bool { return k.Reveal() == v.Reveal() }) {
+		return false
+	}
+	m.values = append(m.values, v)
+	return true
+}
 
 // String returns s masked.
-func (m *Masker) String(s string) string { panic("to come") }
+func (m *Masker) String(s string) string {
+	if found := m.matcher(); found != nil {
+		if out, _, clean := new(sweep).replace(found, []byte(s), true, nil); !clean {
+			return string(out)
+		}
+	}
+	return s
+}
 
 // Bytes returns b masked: b itself when there is nothing to mask. It never
 // changes b.
-func (m *Masker) Bytes(b []byte) []byte { panic("to come") }
+func (m *Masker) Bytes(b []byte) []byte {
+	if found := m.matcher(); found != nil {
+		if out, _, clean := new(sweep).replace(found, b, true, nil); !clean {
+			return out
+		}
+	}
+	return b
+}
 
-// JSON returns a valid JSON text masked, as valid JSON: strings and numbers are
-// masked by what they mean, however they are escaped, and a number with a
-// secret in it becomes a string. Invalid JSON is masked as by Bytes.
-func (m *Masker) JSON(b []byte) []byte { panic("to come") }
+// matcher returns what finds the values known now; nil when there are none.
+func (m *Masker) matcher() *matcher {
+	if m == nil {
+		return nil
+	}
+	return m.m.Load()
+}
 
 // Span is a part of a text that holds a secret: b[Start:End], and what stands
 // for it.
@@ -68,18 +106,46 @@ type Span struct {
 }
 
 // Find returns the parts of b that Bytes would replace, in order and disjoint.
-func (m *Masker) Find(b []byte) []Span { panic("to come") }
+func (m *Masker) Find(b []byte) []Span {
+	found := m.matcher()
+	if found == nil {
+		return nil
+	}
+	var spans []Span
+	var s sweep
+	found.scan(b, true, func(start, end int, mark string) {
+		write, fresh := s.take(start, end, mark)
+		if fresh {
+			spans = append(spans, Span{Start: start})
+		}
+		if newest := len(spans) - 1; newest >= 0 {
+			spans[newest].End = s.covered
+			spans[newest].Mark += write
+		}
+	})
+	return spans
+}
 
 // Partial reports how many bytes at the start of b may be the end of a value
 // cut off before b, and how many at its end may be the beginning of one cut off
 // after it. A reader that has only a piece of a text leaves them out.
-func (m *Masker) Partial(b []byte) (start, end int) { panic("to come") }
+func (m *Masker) Partial(b []byte) (start, end int) {
+	found := m.matcher()
+	if found == nil {
+		return 0, 0
+	}
+	passed := found.scan(b, false, func(int, int, string) {})
+	return found.partialStart(b), len(b) - passed
+}
 
 // Writer returns a writer that masks what is written to it, also values that
 // are split over writes, and passes it on to w. It holds back only bytes that
 // may turn out to be a part of a value, at most one less than the longest form
 // of a value; Close writes them and does not close w. After an error of w every
 // call returns that error. One goroutine at a time may use the Writer.
-func (m *Masker) Writer(w io.Writer) io.WriteCloser { panic("to come") }
-
-type matcher struct{}
+func (m *Masker) Writer(w io.Writer) io.WriteCloser {
+	if m == nil {
+		return through{w}
+	}
+	return &writer{masker: m, w: w}
+}
