@@ -3,6 +3,7 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -244,6 +245,9 @@ func (b *frameBuffer) next(raw syscall.RawConn) (*stack.PacketBuffer, error) {
 	})
 	if err == nil {
 		err = errno
+	}
+	if err == nil && n == 0 {
+		err = io.EOF // no frame is empty: the other end is closed
 	}
 	if err != nil {
 		return nil, err

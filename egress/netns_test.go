@@ -162,6 +162,12 @@ func configure() error {
 	if err := errors.Join(netlink.LinkSetHardwareAddr(eth, mac), netlink.LinkSetMTU(eth, egress.MTU), netlink.LinkSetUp(eth)); err != nil {
 		return err
 	}
+	stop := make(chan struct{})
+	defer close(stop)
+	routes := make(chan netlink.RouteUpdate, 64) // more than the few that come
+	if err := netlink.RouteSubscribe(routes, stop); err != nil {
+		return err
+	}
 	for _, a := range []struct {
 		ours, gateway string
 		bits, flags   int
@@ -186,7 +192,14 @@ func configure() error {
 			return fmt.Errorf("route via %s: %w", a.gateway, err)
 		}
 	}
-	return nil
+	// The kernel receives for an IPv6 address only a little after it was added,
+	// when its local route is in place.
+	for u := range routes {
+		if u.Type == unix.RTM_NEWROUTE && u.Route.Type == unix.RTN_LOCAL && u.Dst != nil && u.Dst.IP.Equal(net.ParseIP(egress.Sandbox6)) {
+			return nil
+		}
+	}
+	return errors.New("the IPv6 address did not come up")
 }
 
 // setUp takes eth0 of this namespace up or down. Routes are lost with it, but
