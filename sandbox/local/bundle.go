@@ -110,6 +110,10 @@ func rlimits() []specs.POSIXRlimit {
 	}
 }
 
+// pidsCgroup is where gVisor shows the sandbox its own process limits. It does
+// not enforce RLIMIT_NPROC.
+const pidsCgroup = "/sys/fs/cgroup/pids"
+
 // shmSize bounds /dev/shm.
 const shmSize = "67108864"
 

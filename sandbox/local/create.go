@@ -51,7 +51,7 @@ func (p *Provider) create(ctx context.Context, id string, spec sandbox.Spec, pla
 		Info: liveInfo{Info: sandbox.Info{
 			ID: id, Provider: p.Name(), State: sandbox.StatePending, Image: spec.Image, Runtime: p.runtime.Name,
 			Labels: spec.Labels, CreatedAt: time.Now().Round(0), ExpiresAt: until(spec.TTL), Cwd: spec.Cwd,
-			Separation: p.separation(), Limits: limitsOf(spec.Resources, plan),
+			Separation: p.separation(), Limits: p.runtime.limits(spec.Resources, plan),
 		}},
 		Dir: p.dir(id), Records: filepath.Join(p.recordsDir(), id),
 		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Rein: p.opts.Rein, Token: rand.Text() + rand.Text(),

@@ -199,6 +199,9 @@ func (k *keeper) boot() execd.Boot {
 		Home: userHome, Cwd: k.cfg.Spec.Cwd, Env: k.cfg.Spec.Env, Owned: []string{k.cfg.Spec.Cwd, userHome},
 		MemoryLimit: k.cfg.Spec.Resources.Memory, CPULimit: k.cfg.Spec.Resources.CPU, MaxProcesses: k.cfg.Spec.Resources.PIDs,
 	}
+	if k.cfg.Runtime.Kind == kindGVisor {
+		b.PIDsCgroup = pidsCgroup
+	}
 	if k.cfg.SameUser {
 		b.UID, b.GID = 0, 0
 	}

@@ -191,12 +191,12 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 	for _, l := range []struct {
 		c          sandbox.Capability
 		controller string
-	}{{sandbox.CapLimitCPU, "cpu"}, {sandbox.CapLimitMemory, "memory"}, {sandbox.CapLimitPIDs, "pids"}} {
+	}{{sandbox.CapLimitCPU, "cpu"}, {sandbox.CapLimitMemory, "memory"}} {
 		if slices.Contains(plan.Controllers, l.controller) {
 			as = append(as, yes(l.c, "cgroup "+plan.Mode))
 		} else {
 			as = append(as, no(l.c, nobody, plan.Reason, plan.Remedy))
 		}
 	}
-	return append(as, yes(sandbox.CapLimitDisk, "tmpfs"))
+	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"))
 }

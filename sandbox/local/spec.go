@@ -90,9 +90,6 @@ func (p *Provider) checkRequired(require []sandbox.Capability, explicit sandbox.
 	if explicit.Memory > 0 {
 		require = append(slices.Clip(require), sandbox.CapLimitMemory)
 	}
-	if explicit.PIDs > 0 {
-		require = append(slices.Clip(require), sandbox.CapLimitPIDs)
-	}
 	for _, a := range p.abilities(plan) {
 		if !a.Available && slices.Contains(require, a.Capability) {
 			return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "create", Subject: "capability " + string(a.Capability),
@@ -102,8 +99,8 @@ func (p *Provider) checkRequired(require []sandbox.Capability, explicit sandbox.
 	return nil
 }
 
-// limitsOf says who enforces each limit of a sandbox.
-func limitsOf(r sandbox.Resources, plan cgroupPlan) []sandbox.Limit {
+// limits says who enforces each limit of a sandbox.
+func (r ociRuntime) limits(res sandbox.Resources, plan cgroupPlan) []sandbox.Limit {
 	by := func(controller string) string {
 		if slices.Contains(plan.Controllers, controller) {
 			return "cgroup " + plan.Mode
@@ -111,11 +108,21 @@ func limitsOf(r sandbox.Resources, plan cgroupPlan) []sandbox.Limit {
 		return nobody
 	}
 	return []sandbox.Limit{
-		{Resource: "cpu", Value: strconv.FormatFloat(r.CPU, 'g', -1, 64), EnforcedBy: by("cpu")},
-		{Resource: "memory", Value: strconv.FormatInt(r.Memory, 10), EnforcedBy: by("memory")},
-		{Resource: "pids", Value: strconv.Itoa(r.PIDs), EnforcedBy: by("pids")},
-		{Resource: "disk", Value: strconv.FormatInt(r.Disk, 10), EnforcedBy: "tmpfs"},
+		{Resource: "cpu", Value: strconv.FormatFloat(res.CPU, 'g', -1, 64), EnforcedBy: by("cpu")},
+		{Resource: "memory", Value: strconv.FormatInt(res.Memory, 10), EnforcedBy: by("memory")},
+		{Resource: "pids", Value: strconv.Itoa(res.PIDs), EnforcedBy: r.pidsEnforcer()},
+		{Resource: "disk", Value: strconv.FormatInt(res.Disk, 10), EnforcedBy: "tmpfs"},
 	}
+}
+
+// pidsEnforcer is who bounds the user's processes inside. The host's own limit
+// around the whole sandbox, where there is one, has headroom and is not meant
+// to be met.
+func (r ociRuntime) pidsEnforcer() string {
+	if r.Kind == kindGVisor {
+		return "gvisor"
+	}
+	return "rlimit"
 }
 
 // nobody is who enforces a limit that is not enforced.

@@ -1,0 +1,154 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/sandbox/local"
+	"github.com/rein-sh/rein/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 5 && os.Args[1] == creatorArg {
+		os.Exit(creator(os.Args[2], os.Args[3], os.Args[4]))
+	}
+	os.Exit(m.Run())
+}
+
+// runtimes are tested both; neither may be missing.
+var runtimes = []string{"gvisor", "runc"}
+
+// binary is one of rein's own, as make build leaves them.
+func binary(name string) string {
+	path, err := filepath.Abs(filepath.Join("../../bin", name))
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+func options(runtime, stateDir string) local.Options {
+	o := local.Options{Rein: binary("rein"), Execd: binary("rein-execd"), Runtime: runtime, StateDir: stateDir}
+	if runtime == "gvisor" {
+		o.RuntimePath = binary("rein-runsc")
+	}
+	return o
+}
+
+func provider(t *testing.T, runtime string) *local.Provider {
+	t.Helper()
+	if _, err := os.Stat(binary("rein")); err != nil {
+		t.Fatalf("%v: run make build", err)
+	}
+	state := t.TempDir()
+	p, err := local.New(options(runtime, state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			return // what is alive is evidence; its deadline ends it
+		}
+		if _, err := p.Sweep(context.WithoutCancel(t.Context()), true); err != nil {
+			t.Errorf("sweeping %s: %v", state, err)
+		}
+		noneLeft(t, state)
+	})
+	return p
+}
+
+// noneLeft checks that nothing of a state directory's sandboxes is on disk.
+func noneLeft(t *testing.T, state string) {
+	t.Helper()
+	for _, dir := range []string{"live", "ids"} {
+		left, err := os.ReadDir(filepath.Join(state, dir))
+		if err != nil && !os.IsNotExist(err) {
+			t.Error(err)
+		}
+		for _, e := range left {
+			t.Errorf("left over: %s/%s", dir, e.Name())
+		}
+	}
+}
+
+// expected are the capabilities that this user must have with a runtime.
+func expected(runtime string) []sandbox.Capability {
+	must := []sandbox.Capability{
+		sandbox.CapExec, sandbox.CapProcesses, sandbox.CapFiles, sandbox.CapBackground, sandbox.CapCallIDs, sandbox.CapCaps,
+		sandbox.CapSpill, sandbox.CapPipeStatus, sandbox.CapLabels, sandbox.CapRenew, sandbox.CapMounts,
+		sandbox.CapNetworkDeny, sandbox.CapNetworkRecord, sandbox.CapLimitDisk, sandbox.CapLimitPIDs,
+	}
+	root := os.Geteuid() == 0
+	if runtime == "gvisor" {
+		must = append(must, sandbox.CapKernel, sandbox.CapSeparation)
+	} else if root {
+		must = append(must, sandbox.CapSeparation, sandbox.CapOOMFlag)
+	}
+	if root {
+		must = append(must, sandbox.CapLimitCPU, sandbox.CapLimitMemory)
+	}
+	return must
+}
+
+func TestConformance(t *testing.T) {
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			sandboxtest.Run(t, sandboxtest.Harness{
+				New:  func(t *testing.T) sandbox.Provider { return provider(t, runtime) },
+				Must: expected(runtime),
+			})
+		})
+	}
+}
+
+// Fifty sandboxes are made at once, are alive at once, each answers, and all
+// are gone afterwards.
+func TestFifty(t *testing.T) {
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			p := provider(t, runtime)
+			const n = 50
+			boxes := make([]*sandbox.Sandbox, n)
+			each := func(what string, f func(i int) error) {
+				errs := make(chan error, n)
+				for i := range n {
+					go func() { errs <- f(i) }()
+				}
+				for range n {
+					if err := <-errs; err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+				if t.Failed() {
+					t.FailNow()
+				}
+			}
+			each("create", func(i int) (err error) {
+				boxes[i], err = sandbox.Create(t.Context(), p, sandbox.Spec{TTL: 5 * time.Minute}, sandbox.Options{Log: discard()})
+				return err
+			})
+			alive, err := p.List(t.Context(), nil)
+			if err != nil || len(alive) != n {
+				t.Fatalf("%d sandboxes are alive: %v", len(alive), err)
+			}
+			each("run", func(i int) error {
+				r, err := boxes[i].Run(t.Context(), sandbox.Command{Shell: "echo " + boxes[i].ID()})
+				if err == nil && strings.TrimSpace(string(r.Stdout.Head)) != boxes[i].ID() {
+					err = fmt.Errorf("%s answers %q", boxes[i].ID(), r.Stdout.Head)
+				}
+				return err
+			})
+			each("kill", func(i int) error { return boxes[i].Kill(t.Context()) })
+		})
+	}
+}
+
+func discard() *audit.Log { return audit.New(io.Discard, audit.Options{}) }
