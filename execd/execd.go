@@ -226,4 +226,13 @@ type Features struct {
 	// "reduced" otherwise.
 	Separation string `json:"separation"`
 	User       string `json:"user"` // name or uid that commands run as
+	// Reduced says in words what confinement of commands does not hold here.
+	Reduced []string `json:"reduced,omitempty"`
+}
+
+// PortOwner is the answer of GET /rein/port?local=N: the command that holds a
+// socket with that local TCP port. ID is empty when none does.
+type PortOwner struct {
+	Port int    `json:"port"`
+	ID   string `json:"id,omitempty"`
 }

@@ -4,11 +4,26 @@
 // It imports nothing of rein but package execd, so that the binary stays small
 // and starts within milliseconds. Commands come from a Machine; files are
 // those beneath Config.Root.
+//
+// Where OpenSandbox's daemon is known to be wrong this one differs: a stream
+// closes at once after its terminal event, every error is JSON with code and
+// message, what is missing is 404 and what is in the way is 409.
 package daemon
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rein-sh/rein/execd"
 )
 
 // Config is what a Server needs. Machine and Token are required.
@@ -22,7 +37,8 @@ type Config struct {
 	// "/", nothing outside it can be reached.
 	Root string
 	// StateDir is an absolute path of the sandbox where the daemon keeps
-	// spills ("out") and results. Default: the parent of execd.SpillDir.
+	// spills ("out") and results. Default: the parent of execd.SpillDir. It is
+	// created when missing, and must not be writable by user code.
 	StateDir string
 	// Home and Cwd are where commands and relative paths start. Defaults: "/".
 	Home, Cwd string
@@ -38,6 +54,9 @@ type Config struct {
 	// means not limited.
 	MemoryLimit int64
 	CPULimit    float64
+	// StallLimit is how long a client may take no output before it is dropped
+	// and the command goes on without it. Default: 10 s.
+	StallLimit time.Duration
 	// Version is reported by /rein/features.
 	Version string
 }
@@ -47,23 +66,170 @@ type User struct{ UID, GID uint32 }
 
 // Server answers execd's API. It is safe for concurrent use.
 type Server struct {
-	cfg Config
-	mux *http.ServeMux
+	cfg      Config
+	token    [sha256.Size]byte
+	env      map[string]string
+	files    place
+	mux      *http.ServeMux
+	commands *registry
+
+	spillLeft atomic.Int64
+
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
 }
 
-// New checks cfg and returns a server.
+// New checks cfg, creates the state directory and returns a server.
 func New(cfg Config) (*Server, error) {
-	if cfg.Token == "" {
+	switch {
+	case cfg.Token == "":
 		return nil, errors.New("execd: a token is required")
-	}
-	if cfg.Machine == nil {
+	case cfg.Machine == nil:
 		return nil, errors.New("execd: a machine is required")
 	}
-	return &Server{cfg: cfg, mux: http.NewServeMux()}, nil
+	for _, d := range []struct {
+		value *string
+		dflt  string
+	}{{&cfg.Root, "/"}, {&cfg.StateDir, path.Dir(execd.SpillDir)}, {&cfg.Home, "/"}, {&cfg.Cwd, "/"}} {
+		if *d.value == "" {
+			*d.value = d.dflt
+		}
+		if !filepath.IsAbs(*d.value) {
+			return nil, fmt.Errorf("execd: %q is not an absolute path", *d.value)
+		}
+	}
+	if cfg.SpillBudget == 0 {
+		cfg.SpillBudget = execd.DefaultSpillBudget
+	}
+	if cfg.StallLimit <= 0 {
+		cfg.StallLimit = defaultStall
+	}
+	s := &Server{cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux()}
+	s.spillLeft.Store(cfg.SpillBudget)
+	if err := s.setEnvironment(); err != nil {
+		return nil, err
+	}
+	if err := s.makeState(); err != nil {
+		return nil, err
+	}
+	files, err := openPlace(cfg.Root)
+	if err != nil {
+		return nil, fmt.Errorf("execd: %w", err)
+	}
+	s.files = files
+	s.commands = newRegistry(s.osPath(path.Join(cfg.StateDir, "results")))
+	s.routes()
+	return s, nil
 }
 
-// Handler returns the HTTP handler.
-func (s *Server) Handler() http.Handler { return s.mux }
+func (s *Server) setEnvironment() error {
+	s.env = map[string]string{"HOME": s.cfg.Home, "USER": s.cfg.Machine.Traits().User}
+	for _, m := range []map[string]string{cleanEnv, s.cfg.Env} {
+		for k, v := range m {
+			if err := checkVariable(k, v); err != nil {
+				return err
+			}
+			s.env[k] = v
+		}
+	}
+	return nil
+}
 
-// Close ends every command and releases the machine.
-func (s *Server) Close() error { return s.cfg.Machine.Close() }
+// makeState creates the state directories: others may pass through and read
+// spills, and may not list or write anything.
+func (s *Server) makeState() error {
+	for _, d := range []struct {
+		name string
+		mode os.FileMode
+	}{{"", 0o711}, {"out", 0o755}, {"results", 0o700}} {
+		p := s.osPath(path.Join(s.cfg.StateDir, d.name))
+		if err := os.MkdirAll(p, d.mode); err != nil {
+			return fmt.Errorf("execd: state: %w", err)
+		}
+		if err := os.Chmod(p, d.mode); err != nil {
+			return fmt.Errorf("execd: state: %w", err)
+		}
+	}
+	return nil
+}
+
+// osPath is where a path of the sandbox is for this process.
+func (s *Server) osPath(p string) string { return filepath.Join(s.cfg.Root, p) }
+
+func (s *Server) routes() {
+	for pattern, h := range map[string]http.HandlerFunc{
+		"GET /ping":            func(w http.ResponseWriter, _ *http.Request) { done(w) },
+		"POST /command":        s.runCommand,
+		"DELETE /command":      s.interruptCommand,
+		"GET /command/{a}/{b}": s.askCommand,
+		"GET /rein/features":   s.features,
+		"GET /rein/port":       s.portOwner,
+	} {
+		s.mux.HandleFunc(pattern, h)
+	}
+}
+
+// Handler returns the HTTP handler. Every route, also an unknown one, needs
+// the token.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	// Hashes have one length, so that the comparison tells nothing of the
+	// token, not even that.
+	got := sha256.Sum256([]byte(r.Header.Get(execd.TokenHeader)))
+	if subtle.ConstantTimeCompare(got[:], s.token[:]) != 1 {
+		fail(w, refuse(http.StatusUnauthorized, execd.CodeUnauthorized, "the header %s is missing or wrong", execd.TokenHeader))
+		return
+	}
+	h, pattern := s.mux.Handler(r)
+	if pattern != "" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	var probe statusWriter
+	h.ServeHTTP(&probe, r)
+	if allow := probe.Header().Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+		fail(w, refuse(http.StatusMethodNotAllowed, execd.CodeNotAllowed, "%s does not answer %s, only %s", r.URL.Path, r.Method, allow))
+		return
+	}
+	fail(w, refuse(http.StatusNotFound, execd.CodeNotFound, "no such route: %s", r.URL.Path))
+}
+
+// statusWriter keeps only the header of an answer.
+type statusWriter struct{ header http.Header }
+
+func (p *statusWriter) Header() http.Header {
+	if p.header == nil {
+		p.header = make(http.Header)
+	}
+	return p.header
+}
+func (p *statusWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (p *statusWriter) WriteHeader(int)             {}
+
+// begin counts one more running command, unless the server is closed.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Add(1)
+	}
+	return !s.closed
+}
+
+// Close ends every command, waits for their results and closes the machine.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
+	s.commands.interruptAll(execd.KilledByShutdown)
+	err := s.cfg.Machine.Close()
+	s.running.Wait()
+	return errors.Join(err, s.files.close())
+}

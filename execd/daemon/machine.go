@@ -81,6 +81,13 @@ type Traits struct {
 	User string
 }
 
+// Reducer is implemented by machines that may have to run commands less
+// confined than they should be.
+type Reducer interface {
+	// Reduced says in words what does not hold for commands here.
+	Reduced() []string
+}
+
 // PortOwner is implemented by machines that can tell which command holds a
 // local TCP port.
 type PortOwner interface {

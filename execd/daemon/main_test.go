@@ -1,0 +1,24 @@
+package daemon_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/rein-sh/rein/execd/daemon"
+)
+
+// TestMain makes the test binary usable as the program of wardens.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "warden" {
+		if err := daemon.RunWarden(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var wardenArgs = []string{"/proc/self/exe", "warden"}
