@@ -153,7 +153,12 @@ func (s *controlServer) dial(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, sandbox.KindInvalid, errors.New("port is not between 1 and 65535"))
 		return
 	}
-	inside, err := s.keeper.gateway.DialContext(r.Context(), int(port))
+	gateway, err := s.keeper.running()
+	if err != nil {
+		refuse(w, http.StatusConflict, sandbox.KindLost, err)
+		return
+	}
+	inside, err := gateway.DialContext(r.Context(), int(port))
 	if err != nil {
 		refuse(w, http.StatusBadGateway, sandbox.KindUnavailable, err)
 		return

@@ -160,6 +160,7 @@ func (p *Provider) startKeeper(ctx context.Context, cfg keeperConfig) error {
 	result := make(chan error, 1)
 	go func() {
 		result <- exchange(cfg, stdin, stdout)
+		stdout.Close()
 		cmd.Wait()
 		close(reaped)
 	}()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	goruntime "runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -51,7 +52,7 @@ type keeper struct {
 	cgroup  *cgroup
 	nest    *nestProcess
 	network *networkLog
-	gateway *egress.Gateway
+	gateway *egress.Gateway // may be used by others once the state is running
 
 	deadline *deadline
 	killed   chan struct{} // closed by the first kill request
@@ -124,6 +125,7 @@ func (k *keeper) run(ctx context.Context, stdout io.WriteCloser) (err error) {
 		unix.Close(link)
 		return err
 	}
+	server.serve()
 	// From here on the keeper has nothing left to lose to a hostile frame.
 	if err := k.startGateway(link); err != nil {
 		return err
@@ -132,7 +134,6 @@ func (k *keeper) run(ctx context.Context, stdout io.WriteCloser) (err error) {
 		return err
 	}
 	k.setState(sandbox.StateRunning, "")
-	server.serve()
 	if err := json.NewEncoder(stdout).Encode(keeperReply{OK: true}); err != nil {
 		return nil // the creator is gone, and with it the only one who knew of this sandbox
 	}
@@ -216,6 +217,16 @@ func (k *keeper) setState(s sandbox.State, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.state, k.reason = s, reason
+}
+
+// running returns the gateway while the sandbox runs.
+func (k *keeper) running() (*egress.Gateway, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state != sandbox.StateRunning {
+		return nil, fmt.Errorf("the sandbox is %s %s", strings.ToLower(string(k.state)), k.reason)
+	}
+	return k.gateway, nil
 }
 
 // info is what the keeper answers to Get.

@@ -105,7 +105,7 @@ func nest(control *net.UnixConn) error {
 		return err
 	}
 	unix.Close(link)
-	sources, err := openMounts(cfg.Mounts)
+	sources, err := openMounts(&cfg)
 	if err != nil {
 		return err
 	}

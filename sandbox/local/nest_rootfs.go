@@ -41,17 +41,45 @@ func setUpMounts() error {
 
 // openMounts opens the host's side of the configured mounts, before anything
 // is mounted over it.
-func openMounts(mounts []sandbox.Mount) ([]int, error) {
-	fds := make([]int, 0, len(mounts))
-	for _, m := range mounts {
+func openMounts(cfg *nestConfig) ([]int, error) {
+	fds := make([]int, 0, len(cfg.Mounts))
+	for _, m := range cfg.Mounts {
 		fd, err := unix.Open(m.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = checkAccess(fd, m.Writable, cfg.SameUser)
+		}
 		if err != nil {
 			return nil, &sandbox.Error{Kind: sandbox.KindHost, Op: "mount", Subject: m.Source, Err: err,
-				Hint: "the sandbox runs as an unprivileged user, who must be able to reach the path"}
+				Hint: "commands run as an unprivileged user that owns no file of the host: let others read it, and write it where the mount is writable, or copy it in with --workspace"}
 		}
 		fds = append(fds, fd)
 	}
 	return fds, nil
+}
+
+// checkAccess refuses a mount that the sandbox's user could not use. That user
+// is nobody on the host, so that the bits for others decide; with a single id
+// it is the caller itself.
+func checkAccess(fd int, writable, sameUser bool) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	need := uint32(0o4)
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		need |= 0o1
+	}
+	if writable {
+		need |= 0o2
+	}
+	have := st.Mode
+	if sameUser && st.Uid == 0 { // as this namespace shows the caller's own id
+		have = st.Mode >> 6
+	}
+	if have&need != need {
+		return fmt.Errorf("its mode %04o does not let the sandbox's user in", st.Mode&0o7777)
+	}
+	return nil
 }
 
 // bindSources gives the configured mounts paths that the runtime can use.
