@@ -126,8 +126,12 @@ func ownHint(err error) string {
 	return ""
 }
 
-// isUsage reports whether the command line or the configuration is at fault.
+// isUsage reports whether the command line or the configuration is at fault: a
+// sandbox that cannot be made as it was asked for is, too.
 func isUsage(err error) bool {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Op == "create" && (e.Kind == sandbox.KindInvalid || e.Kind == sandbox.KindUnsupported) {
+		return true
+	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return true
 	}

@@ -47,6 +47,7 @@ var errInterrupted = errors.New("interrupted")
 // the process at once.
 func untilForced() int {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	// A reader that goes away (rein … | head) must be an error to handle, not

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/agent"
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/secret"
@@ -246,7 +247,7 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 		err = errors.Join(err, a.writeReport(report))
 	}
 	a.sayEnd(report, err)
-	fmt.Fprintf(a.err, "audit head %s\n", cleanLine(report.AuditHead.Hash))
+	fmt.Fprintf(a.err, "audit head %s\n", audit.Head(report.AuditHead))
 	if report.ExitCode == 0 && err != nil {
 		return exitStatus(exitFailure)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -74,7 +75,11 @@ func loadScript(path string) (*script.Script, error) {
 	}
 	sc, err := script.Load(data, path)
 	if err != nil {
-		return nil, usage("docs/scripts.md describes scripts", "%s", err)
+		hint := "docs/scripts.md describes scripts"
+		if e, ok := errors.AsType[*script.SyntaxError](err); ok {
+			hint, e.Hint = cmp.Or(e.Hint, hint), "" // said once, on its own line
+		}
+		return nil, usage(hint, "%s", err)
 	}
 	return sc, nil
 }

@@ -25,7 +25,8 @@ type Places struct {
 	// System is SystemPath but in tests; empty reads none.
 	System string
 	// Workspaces are directories whose content is not trusted. A configuration
-	// file in one of them, or directly in a directory above one, is refused.
+	// file in one of them is refused, and so is one directly in a directory
+	// above one, unless it is the explicit one.
 	Workspaces []string
 }
 
@@ -114,7 +115,8 @@ func reason(err error) string {
 }
 
 // trusted refuses a file that lies in a workspace, by its name or really, or
-// directly in a directory above one.
+// directly in a directory above one. Only a person's own hand, in --config, can
+// name one above: nothing in a workspace says where to look.
 func (p Places) trusted(path, real string) error {
 	named, err := filepath.Abs(path)
 	if err != nil {
@@ -127,7 +129,7 @@ func (p Places) trusted(path, real string) error {
 					return &PlaceError{path, "it lies in the workspace " + w + ", and nothing there is trusted",
 						"keep the configuration outside, such as in ~/.config/rein/config.yaml"}
 				}
-				if within(filepath.Dir(file), dir) {
+				if path != p.Explicit && within(filepath.Dir(file), dir) {
 					return &PlaceError{path, "it lies above the workspace " + w + ", where rein reads no configuration",
 						"keep the configuration elsewhere, such as in ~/.config/rein/config.yaml"}
 				}

@@ -54,11 +54,16 @@ func TestPlaces(t *testing.T) {
 			write(t, filepath.Join(dir, "repo", "c.yaml"), hostile)
 			return config.Places{Explicit: filepath.Join(dir, "repo", "c.yaml"), Workspaces: []string{filepath.Join(dir, "repo")}}
 		}, "lies in the workspace"},
-		{"named explicitly above the workspace", func(t *testing.T, dir string) config.Places {
-			write(t, filepath.Join(dir, "c.yaml"), hostile)
-			mkdir(t, filepath.Join(dir, "a", "repo"))
-			return config.Places{Explicit: filepath.Join(dir, "c.yaml"), Workspaces: []string{filepath.Join(dir, "a", "repo")}}
+		{"configuration home above the workspace", func(t *testing.T, dir string) config.Places {
+			write(t, filepath.Join(dir, "rein", "config.yaml"), hostile)
+			mkdir(t, filepath.Join(dir, "rein", "a", "repo"))
+			return config.Places{ConfigHome: dir, Workspaces: []string{filepath.Join(dir, "rein", "a", "repo")}}
 		}, "lies above the workspace"},
+		{"named explicitly above the workspace", func(t *testing.T, dir string) config.Places {
+			write(t, filepath.Join(dir, "c.yaml"), "target: default\n")
+			mkdir(t, filepath.Join(dir, "repo"))
+			return config.Places{Explicit: filepath.Join(dir, "c.yaml"), Workspaces: []string{filepath.Join(dir, "repo")}}
+		}, ""},
 		{"relative configuration home", func(t *testing.T, dir string) config.Places {
 			return config.Places{ConfigHome: ".config"}
 		}, "not an absolute path"},
