@@ -77,6 +77,9 @@ func (o Options) withDefaults() Options {
 // refused and changes nothing. After a write that failed half-way every Append
 // fails: what is in the file is no longer known.
 func (l *Log) Append(e Entry) (Record, error) {
+	if e.Kind == "" || e.Kind == KindTear {
+		return Record{}, l.refuse(ErrorInvalid, e.Kind, errors.New("an entry needs a kind other than audit.tear, which only Open writes"), "")
+	}
 	data, err := l.encodeData(e)
 	if err != nil {
 		return Record{}, err

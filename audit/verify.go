@@ -148,6 +148,9 @@ func (c *verifier) take(l line) {
 			return
 		}
 		c.bad = nil
+	} else if err == nil && c.lacksTear(r) {
+		c.alter(c.line, "the incomplete line that it records is missing before it")
+		return
 	}
 	if err != nil {
 		c.bad, c.badAt, c.badIs = err, c.line, tearOf(c.line, l.text)
@@ -166,7 +169,7 @@ func (c *verifier) take(l line) {
 	if r.Kind == KindTear {
 		c.v.Tears++
 	}
-	c.reached = c.reached || c.want.given && r.Hash == c.want.hash
+	c.reached = c.reached || c.want.given && r.Hash == c.want.hash && (!c.want.hasSeq || r.Seq == c.want.seq)
 }
 
 // link says why r does not follow the last good record; "" when it does.
@@ -181,6 +184,14 @@ func (c *verifier) link(r Record) string {
 		return fmt.Sprintf("records %d to %d are missing before it", last.Seq+1, r.Seq-1)
 	}
 	return fmt.Sprintf("it is record %d, out of its place", r.Seq)
+}
+
+// lacksTear reports whether r records an incomplete line, which must then be
+// the line before it. (A complete line that lacked its newline is a record of
+// the chain, and missed there.)
+func (c *verifier) lacksTear(r Record) bool {
+	var t Tear
+	return r.Kind == KindTear && (json.Unmarshal(r.Data, &t) != nil || !t.Complete)
 }
 
 // records reports whether r is the record of the bad line before it.
