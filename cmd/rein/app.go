@@ -41,7 +41,7 @@ func (a *app) command() *cobra.Command {
 		a.configCommand(), a.modelServerCommand(), a.versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.PersistentFlags().StringVar(&a.configPath, "config", "", "read this configuration file instead of the user's and the machine's")
+	root.PersistentFlags().StringVar(&a.configPath, "config", "", "read the configuration `FILE` instead of the user's and the machine's")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(flagHint(cmd, err), "%s: %s", cmd.CommandPath(), err)
 	})

@@ -64,7 +64,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
-	if cause := context.Cause(ctx); ctx.Err() != nil && errors.Is(cause, errInterrupted) {
+	if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) && !errors.Is(err, errInterrupted) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
 	for i, line := range strings.Split(clean(err.Error()), "\n") {
@@ -87,14 +87,15 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 // hintOf is what the reader can do about err: the first hint in its tree, from
 // the outside in.
 func hintOf(err error) string {
+	if err == nil {
+		return ""
+	}
 	if h := ownHint(err); h != "" {
 		return h
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			return hintOf(inner)
-		}
+		return hintOf(e.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
 			if h := hintOf(inner); h != "" {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"reflect"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -28,8 +30,10 @@ type textValue[T any, P interface {
 
 func (v textValue[T, P]) Set(s string) error { return v.p.UnmarshalText([]byte(s)) }
 func (v textValue[T, P]) Type() string       { return v.kind }
+
+// String is empty for the zero value, so that help shows no default for it.
 func (v textValue[T, P]) String() string {
-	if v.p == nil {
+	if v.p == nil || reflect.ValueOf(v.p).Elem().IsZero() {
 		return ""
 	}
 	text, err := v.p.MarshalText()

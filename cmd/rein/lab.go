@@ -54,8 +54,8 @@ func (a *app) labA1Command() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
-	cmd.Flags().StringVar(&target, "target", "", "run it in this target of the configuration")
-	cmd.Flags().StringVar(&runtime, "runtime", "", "run it with this runtime: gvisor, runc, or a path")
+	cmd.Flags().StringVar(&target, "target", "", "run it in the target `NAME` of the configuration")
+	cmd.Flags().StringVar(&runtime, "runtime", "", "run it with this `RUNTIME`: gvisor, runc, or a path")
 	return cmd
 }
 

@@ -25,16 +25,16 @@ func limitFlags(cmd *cobra.Command, l *config.Limits) {
 	duration := func(p *config.Duration, limit budget.Limit, help string) {
 		fl.Var(textValue[config.Duration, *config.Duration]{p, "duration"}, name(limit), help)
 	}
-	fl.StringVar(&l.Preset, "preset", "", "limits to start from: "+strings.Join(presetNames(), ", ")+" (default "+defaultPreset+")")
+	fl.StringVar(&l.Preset, "preset", "", "`NAME` of the limits to start from: "+strings.Join(presetNames(), ", ")+" (default "+defaultPreset+")")
 	duration(&l.CallTimeout, budget.LimitCallTimeout, "timeout of a command that asks for none")
 	duration(&l.MaxCallTimeout, budget.LimitMaxCallTimeout, "the most a command may ask for")
 	fl.Var(textValue[config.Size, *config.Size]{&l.OutputBytes, "size"}, name(budget.LimitOutputBytes), "bytes of a call's output shown to the model")
-	fl.IntVar(&l.OutputLines, name(budget.LimitOutputLines), 0, "lines of a call's output shown to the model")
-	fl.IntVar(&l.MaxSteps, name(budget.LimitSteps), 0, "replies of the model")
-	fl.IntVar(&l.MaxToolCalls, name(budget.LimitToolCalls), 0, "tool calls")
+	fl.IntVar(&l.OutputLines, name(budget.LimitOutputLines), 0, "`N` lines of a call's output shown to the model")
+	fl.IntVar(&l.MaxSteps, name(budget.LimitSteps), 0, "`N` replies of the model")
+	fl.IntVar(&l.MaxToolCalls, name(budget.LimitToolCalls), 0, "`N` tool calls")
 	duration(&l.MaxWallTime, budget.LimitWallTime, "time from the start of the run to its end")
-	fl.Int64Var(&l.MaxTokens, name(budget.LimitTokens), 0, "tokens, input and output together")
-	fl.Float64Var(&l.MaxCost, name(budget.LimitCost), 0, "dollars; needs the model's price")
+	fl.Int64Var(&l.MaxTokens, name(budget.LimitTokens), 0, "`N` tokens, input and output together")
+	fl.Float64Var(&l.MaxCost, name(budget.LimitCost), 0, "`DOLLARS`; needs the model's price")
 	duration(&l.TTL, budget.LimitTTL, "time to live of the sandbox at birth (default from the wall time)")
 }
 
@@ -43,8 +43,11 @@ func limitFlags(cmd *cobra.Command, l *config.Limits) {
 func refuseZero(cmd *cobra.Command) error {
 	for _, l := range allLimits {
 		f := cmd.Flags().Lookup(strings.TrimPrefix(l.Flag(), "--"))
-		if f != nil && f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s" || strings.HasPrefix(f.Value.String(), "-")) {
-			return usage(l.Flag()+" takes a number above zero; leave it out for the preset's", "%s %s: there is no run without a limit", l.Flag(), f.Value)
+		if f == nil || !f.Changed {
+			continue
+		}
+		if v := f.Value.String(); v == "" || v == "0" || v[0] == '-' {
+			return usage(l.Flag()+" takes a number above zero; leave it out for the preset's", "%s: there is no run without a limit", l.Flag())
 		}
 	}
 	return nil

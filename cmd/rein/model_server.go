@@ -40,8 +40,8 @@ func (a *app) modelServerCommand() *cobra.Command {
 			return a.serve(cmd.Context(), listen, modelserver.New(sc, modelserver.Options{Key: key}))
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8089", "address to listen on; port 0 takes a free one")
-	cmd.Flags().StringVar(&keyEnv, "key-env", "", "environment variable with the key every request must present")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8089", "`ADDRESS` to listen on; port 0 takes a free one")
+	cmd.Flags().StringVar(&keyEnv, "key-env", "", "`VARIABLE` of the environment with the key every request must present")
 	return cmd
 }
 

@@ -44,8 +44,8 @@ func (a *app) probeCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&target, "target", "", "probe for this target of the configuration")
-	cmd.Flags().StringVar(&runtime, "runtime", "", "probe this runtime only: gvisor, runc, or a path")
+	cmd.Flags().StringVar(&target, "target", "", "probe for the target `NAME` of the configuration")
+	cmd.Flags().StringVar(&runtime, "runtime", "", "probe this `RUNTIME` only: gvisor, runc, or a path")
 	return cmd
 }
 

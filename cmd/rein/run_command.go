@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -78,15 +79,15 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	fl := cmd.Flags()
 	f.place.flags(cmd)
-	fl.StringVar(&f.model, "model", "", "script:FILE, openai/NAME, or a model of the configuration")
-	fl.StringVar(&f.baseURL, "base-url", "", "address of a Chat Completions API, up to and including /v1")
-	fl.StringVar(&f.keyEnv, "key-env", "", "environment variable with the model's key")
-	fl.StringVar(&f.workspace, "workspace", "", "directory copied in (default none)")
+	fl.StringVar(&f.model, "model", "", "`MODEL`: script:FILE, openai/NAME, or a name of the configuration")
+	fl.StringVar(&f.baseURL, "base-url", "", "`URL` of a Chat Completions API, up to and including /v1")
+	fl.StringVar(&f.keyEnv, "key-env", "", "`VARIABLE` of the environment with the model's key")
+	fl.StringVar(&f.workspace, "workspace", "", "`DIR` copied in (default none)")
 	fl.BoolVar(&f.noIgnore, "no-ignore", false, "also copy what .gitignore and .reinignore leave out")
-	fl.StringArrayVar(&f.accept, "accept", nil, "command that exits 0 when the work is good (repeatable)")
-	fl.StringArrayVar(&f.protect, "protect", nil, "pattern of workspace files the agent must not change (repeatable)")
-	fl.StringArrayVar(&f.artifacts, "artifact", nil, "path or pattern to bring out (repeatable)")
-	fl.StringVar(&f.onDenial, "on-denial", string(agent.StopIfFailed), "when a policy fails a call: stop_if_failed or continue")
+	fl.StringArrayVar(&f.accept, "accept", nil, "`COMMAND` that exits 0 when the work is good (repeatable)")
+	fl.StringArrayVar(&f.protect, "protect", nil, "`PATTERN` of workspace files the agent must not change (repeatable)")
+	fl.StringArrayVar(&f.artifacts, "artifact", nil, "`PATTERN` of files to bring out (repeatable)")
+	fl.StringVar(&f.onDenial, "on-denial", string(agent.StopIfFailed), "`ACTION` when a policy fails a call: stop_if_failed or continue")
 	fl.BoolVar(&f.keepOutput, "keep-output", false, "keep the full output of calls with the run, masked")
 	fl.BoolVar(&f.noTranscript, "no-transcript", false, "do not record the conversation")
 	fl.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
@@ -256,7 +257,7 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 
 // sayEnd prints why a run did not end well, and what can be done.
 func (a *app) sayEnd(r *run.Report, err error) {
-	hint := r.Hint
+	hint := cmp.Or(r.Hint, hintOf(err))
 	switch {
 	case r.Brake != nil:
 		fmt.Fprintf(a.err, "%s limit %s reached: %s of %s\n", a.style("rein:", styleError), cleanLine(r.Brake.Limit), cleanLine(r.Brake.Used), cleanLine(r.Brake.Max))

@@ -190,7 +190,7 @@ func (a *app) runsVerifyCommand() *cobra.Command {
 			return a.printVerdict(audit.Verify(f, strings.TrimSpace(head)), asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&head, "head", "", "the head the run printed: proves that the end was not cut")
+	cmd.Flags().StringVar(&head, "head", "", "the `HEAD` the run printed: proves that the end was not cut")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -247,7 +247,7 @@ func (a *app) runsApplyCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", ".", "directory to change")
+	cmd.Flags().StringVar(&dir, "dir", ".", "`DIR` to change")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask about hooks, CI files, executables and dotfiles")
 	return cmd
 }

@@ -30,8 +30,8 @@ func (a *app) sandboxCommand() *cobra.Command {
 type place struct{ target, runtime string }
 
 func (p *place) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.target, "target", "", "target of the configuration")
-	cmd.Flags().StringVar(&p.runtime, "runtime", "", "OCI runtime: gvisor, runc, or a path")
+	cmd.Flags().StringVar(&p.target, "target", "", "`NAME` of a target of the configuration")
+	cmd.Flags().StringVar(&p.runtime, "runtime", "", "OCI `RUNTIME`: gvisor, runc, or a path")
 }
 
 // host is a provider opened for a target, with what is needed to record.
@@ -128,7 +128,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 	}
 	p.flags(cmd)
 	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&ttl, "duration"}, "ttl", "time to live")
-	cmd.Flags().StringArrayVar(&labels, "label", nil, "KEY=VALUE to find the sandbox by (repeatable)")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to find the sandbox by (repeatable)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -211,7 +211,7 @@ func (a *app) sandboxListCommand() *cobra.Command {
 		},
 	}
 	p.flags(cmd)
-	cmd.Flags().StringArrayVar(&labels, "label", nil, "only those with KEY=VALUE (repeatable)")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "only those with `KEY=VALUE` (repeatable)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -66,7 +66,7 @@ func (a *app) sandboxCopyCommand() *cobra.Command {
 		},
 	}
 	p.flags(cmd)
-	cmd.Flags().IntVar(&l.files, "max-files", l.files, "refuse to copy more files")
+	cmd.Flags().IntVar(&l.files, "max-files", l.files, "refuse to copy more than `N` files")
 	cmd.Flags().Var(textValue[config.Size, *config.Size]{&l.bytes, "size"}, "max-bytes", "refuse to copy more bytes")
 	return cmd
 }

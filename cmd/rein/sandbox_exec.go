@@ -35,7 +35,7 @@ func (a *app) sandboxExecCommand() *cobra.Command {
 	timeout := config.Duration(sandbox.DefaultTimeout)
 	var env []string
 	cmd := &cobra.Command{
-		Use: "exec ID -- COMMAND [ARGUMENT...]", Short: "run a command in a sandbox", Long: execHelp,
+		Use: "exec [flags] ID -- COMMAND [ARGUMENT...]", Short: "run a command in a sandbox", Long: execHelp,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() != 1 {
 				return usage("usage: "+cmd.UseLine(), "%s takes an ID, two dashes and a command", cmd.CommandPath())
@@ -61,8 +61,8 @@ func (a *app) sandboxExecCommand() *cobra.Command {
 	}
 	p.flags(cmd)
 	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&timeout, "duration"}, "timeout", "end the command after this time")
-	cmd.Flags().StringVar(&c.Cwd, "cwd", "", "directory inside; default the sandbox's working directory")
-	cmd.Flags().StringArrayVar(&env, "env", nil, "NAME=VALUE for the command (repeatable)")
+	cmd.Flags().StringVar(&c.Cwd, "cwd", "", "`DIR` inside (default the sandbox's working directory)")
+	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for the command (repeatable)")
 	return cmd
 }
 

@@ -100,6 +100,8 @@ func TestFaults(t *testing.T) {
 		{"key in two places", "models:\n  m: {vendor: openai, model: x, key: {env: A, file: /b}}\n", "models.m.key: exactly one place", "one of env:, file:, command:"},
 		{"key in clear", "models:\n  m: {vendor: openai, model: x, key: {env: sk-123}}\n", "no name of a variable", "never the secret"},
 		{"key in address", "models:\n  m: {vendor: openai, model: x, base_url: https://user:pass@api.example}\n", "must not contain a user", "key:"},
+		{"relative script", "models:\n  m: {vendor: script, model: demo.yaml}\n", `"demo.yaml" is not a clean absolute path`, ""},
+		{"no vendor", "models:\n  m: {model: x}\n", "models.m: no vendor", "known: openai, script"},
 		{"secret without place", "redaction:\n  secrets: [{name: x}]\n", "exactly one place", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

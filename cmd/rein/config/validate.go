@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/rein-sh/rein/sandbox"
 )
@@ -137,11 +138,14 @@ func capabilityNames() []string {
 
 func (v *validator) model(at string, m Model, known Known) {
 	if m.Vendor == "" {
-		v.fault(at, "write vendor: "+known.Vendors[0], "no vendor")
+		v.fault(at, "known: "+strings.Join(known.Vendors, ", "), "no vendor")
 	}
 	v.oneOf(at+".vendor", m.Vendor, known.Vendors)
 	if m.Model == "" {
 		v.fault(at, "write model: NAME", "no model")
+	}
+	if m.Vendor == "script" { // a relative path would be looked for wherever rein is started
+		v.absolute(at+".model", m.Model)
 	}
 	if m.BaseURL != "" {
 		u, err := url.Parse(m.BaseURL)
