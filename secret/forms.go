@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -24,39 +25,45 @@ func (p *pattern) longest() int { return len(p.text) + len("\r\n")*p.breaks }
 // 60 for xxd -p, 64 for PEM, 76 for base64 and MIME.)
 const minWidth = 16
 
-// patterns returns the forms of every value, each text once: that of the value
-// that comes first, and its plainest form.
-func patterns(values []Value) []pattern {
-	var all []pattern
-	seen := map[string]bool{}
-	for _, v := range values {
-		add := func(text, form string, wrapped bool) {
-			if seen[text] {
-				return
-			}
-			seen[text] = true
-			p := pattern{text: text, mark: v.mark(form)}
-			if wrapped {
-				p.breaks = len(text)/minWidth + 1
-			}
-			all = append(all, p)
-		}
-		s := v.Reveal()
-		add(s, "", false)
-		for _, t := range jsonForms(s) {
-			add(t, "json", false)
-		}
-		for _, t := range urlForms(s) {
-			add(t, "url", false)
-		}
-		for _, t := range base64Forms(s) {
-			add(t, "base64", true)
-		}
-		lower := hex.EncodeToString([]byte(s))
-		add(lower, "hex", true)
-		add(strings.ToUpper(lower), "hex", true)
+// catalogue collects the forms of values, each text once: that of the value
+// that came first, and its plainest form.
+type catalogue struct {
+	patterns []pattern // only ever appended to: matchers share it
+	values   map[string]bool
+	seen     map[string]bool // texts of patterns
+}
+
+// add adds the forms of v, and reports whether v is a new value.
+func (c *catalogue) add(v Value) bool {
+	if c.seen == nil {
+		c.values, c.seen = map[string]bool{}, map[string]bool{}
 	}
-	return all
+	s := v.Reveal()
+	if c.values[s] {
+		return false
+	}
+	c.values[s] = true
+	c.form(v, "", false, s)
+	c.form(v, "json", false, jsonForms(s)...)
+	c.form(v, "url", false, urlForms(s)...)
+	c.form(v, "base64", true, base64Forms(s)...)
+	lower := hex.EncodeToString([]byte(s))
+	c.form(v, "hex", true, lower, strings.ToUpper(lower))
+	return true
+}
+
+func (c *catalogue) form(v Value, name string, wrapped bool, texts ...string) {
+	for _, text := range texts {
+		if c.seen[text] {
+			continue
+		}
+		c.seen[text] = true
+		p := pattern{text: text, mark: v.mark(name)}
+		if wrapped {
+			p.breaks = len(text)/minWidth + 1
+		}
+		c.patterns = append(c.patterns, p)
+	}
 }
 
 // base64Forms returns what s looks like inside base64, for the three ways its
@@ -126,6 +133,8 @@ func jsonForms(s string) []string {
 			}
 		}
 	}
+	slices.Sort(forms)
+	forms = slices.Compact(forms)
 	for _, f := range forms {
 		forms = append(forms, jsonEscape(f, "", false, false, `\u%04x`), jsonEscape(f, "<>&", false, false, `\u%04x`))
 	}

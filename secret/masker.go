@@ -2,7 +2,6 @@ package secret
 
 import (
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -29,20 +28,23 @@ import (
 // value: add the parts of a composite one (user and password, lines of a key)
 // by themselves if they are secret alone.
 //
-// All methods may be called concurrently. A nil Masker masks nothing.
+// All methods may be called concurrently. A nil Masker masks nothing, and the
+// zero Masker nothing until Add.
 type Masker struct {
-	mu     sync.Mutex // serialises Add
-	values []Value
-	m      atomic.Pointer[matcher] // nil: no values
+	mu    sync.Mutex // serialises Add
+	known catalogue
+	m     atomic.Pointer[matcher] // nil: no values
 }
 
 // NewMasker returns a Masker of the values that are [Value.Maskable].
 func NewMasker(values ...Value) *Masker {
 	m := &Masker{}
 	for _, v := range values {
-		m.know(v)
+		if v.Maskable() {
+			m.known.add(v)
+		}
 	}
-	m.m.Store(newMatcher(m.values))
+	m.m.Store(newMatcher(m.known.patterns))
 	return m
 }
 
@@ -54,18 +56,9 @@ func (m *Masker) Add(v Value) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.know(v) {
-		m.m.Store(newMatcher(m.values))
+	if m.known.add(v) {
+		m.m.Store(newMatcher(m.known.patterns))
 	}
-	return true
-}
-
-// know adds v to the values, and reports whether it is a new one.
-func (m *Masker) know(v Value) bool {
-	if !v.Maskable() || slices.ContainsFunc(m.values, func(k Value) bool { return k.Reveal() == v.Reveal() }) {
-		return false
-	}
-	m.values = append(m.values, v)
 	return true
 }
 

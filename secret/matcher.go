@@ -23,13 +23,12 @@ type matcher struct {
 // hold more than one line break of a wrapped pattern (see minWidth).
 const maxWindow = minWidth
 
-// newMatcher returns the matcher of the patterns of values; nil when there are
-// none.
-func newMatcher(values []Value) *matcher {
-	m := &matcher{patterns: patterns(values), window: maxWindow, candidates: map[uint16][]int32{}}
-	if len(m.patterns) == 0 {
+// newMatcher returns the matcher of patterns; nil when there are none.
+func newMatcher(patterns []pattern) *matcher {
+	if len(patterns) == 0 {
 		return nil
 	}
+	m := &matcher{patterns: patterns, window: maxWindow, candidates: map[uint16][]int32{}}
 	for i := range m.patterns {
 		p := &m.patterns[i]
 		m.window = min(m.window, len(p.text))
