@@ -1,0 +1,74 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/shared"
+
+	"github.com/rein-sh/rein/model"
+)
+
+// params translates a request.
+func (m *Model) params(req *model.Request) (sdk.ChatCompletionNewParams, error) {
+	p := sdk.ChatCompletionNewParams{Model: m.opts.Model}
+	if req.System != "" {
+		p.Messages = append(p.Messages, sdk.SystemMessage(req.System))
+	}
+	for i, msg := range req.Messages {
+		switch msg.Role {
+		case model.RoleUser:
+			p.Messages = append(p.Messages, sdk.UserMessage(msg.Text))
+		case model.RoleAssistant:
+			p.Messages = append(p.Messages, assistant(msg))
+		case model.RoleTool:
+			for _, r := range msg.Results {
+				p.Messages = append(p.Messages, sdk.ToolMessage(r.Content, r.ID))
+			}
+		default:
+			return p, fmt.Errorf("message %d has the unknown role %q", i+1, msg.Role)
+		}
+	}
+	for _, t := range req.Tools {
+		f := shared.FunctionDefinitionParam{Name: t.Name}
+		if t.Description != "" {
+			f.Description = sdk.String(t.Description)
+		}
+		if len(t.Schema) > 0 {
+			if err := json.Unmarshal(t.Schema, &f.Parameters); err != nil {
+				return p, fmt.Errorf("the schema of tool %q is not a JSON object: %w", t.Name, err)
+			}
+		}
+		p.Tools = append(p.Tools, sdk.ChatCompletionFunctionTool(f))
+	}
+	if req.MaxOutputTokens > 0 {
+		if m.opts.LegacyMaxTokens {
+			p.MaxTokens = sdk.Int(int64(req.MaxOutputTokens))
+		} else {
+			p.MaxCompletionTokens = sdk.Int(int64(req.MaxOutputTokens))
+		}
+	}
+	if !m.opts.NoStreamUsage {
+		p.StreamOptions.IncludeUsage = sdk.Bool(true)
+	}
+	return p, nil
+}
+
+func assistant(msg model.Message) sdk.ChatCompletionMessageParamUnion {
+	a := sdk.ChatCompletionAssistantMessageParam{}
+	if msg.Text != "" || len(msg.Calls) == 0 {
+		a.Content.OfString = sdk.String(msg.Text)
+	}
+	for _, c := range msg.Calls {
+		a.ToolCalls = append(a.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
+			OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
+				ID: c.ID,
+				Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{
+					Name: c.Name, Arguments: c.Arguments,
+				},
+			},
+		})
+	}
+	return sdk.ChatCompletionMessageParamUnion{OfAssistant: &a}
+}
