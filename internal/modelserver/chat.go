@@ -143,6 +143,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, events []object,
 			if !s.wait(r, f.For) {
 				panic(http.ErrAbortHandler)
 			}
+			f = nil
 		}
 	}
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -174,9 +175,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, events []object,
 func (s *Server) spoil(w http.ResponseWriter, r *http.Request, f *script.Fault) bool {
 	switch f.Kind {
 	case script.FaultStall:
-		if f.AtStart { // it is behind us
-			return true
-		}
 		if !s.wait(r, f.For) {
 			panic(http.ErrAbortHandler)
 		}

@@ -317,6 +317,24 @@ func TestForeignConversationIsRefused(t *testing.T) {
 	}
 }
 
+// An agent may shorten old results when the conversation gets too long.
+func TestOnlyTheNewestResultsAreChecked(t *testing.T) {
+	c := start(t, `
+steps:
+  - {name: a, calls: [{tool: run_command, expect: {exit_code: 1}}]}
+  - {name: b, calls: [{tool: run_command, expect: {exit_code: 2}}]}
+  - {text: done}
+`)
+	c.reply()
+	c.results(`{"exit_code":1}`)
+	c.reply()
+	c.req.Messages[2].Results[0].Content = "(left out)"
+	c.results(`{"exit_code":2}`)
+	if turn := c.ask(); turn.Reply.Message.Text != "done" {
+		t.Errorf("got %+v", turn)
+	}
+}
+
 func TestGrowthIsBounded(t *testing.T) {
 	c := start(t, `
 steps:
