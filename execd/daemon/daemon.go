@@ -74,9 +74,11 @@ type Server struct {
 	commands *registry
 
 	spillLeft atomic.Int64
+	meter     meter
 
 	mu      sync.Mutex
 	closed  bool
+	closing chan struct{} // closed with closed
 	running sync.WaitGroup
 }
 
@@ -105,7 +107,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.StallLimit <= 0 {
 		cfg.StallLimit = defaultStall
 	}
-	s := &Server{cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), closing: make(chan struct{})}
 	s.spillLeft.Store(cfg.SpillBudget)
 	if err := s.setEnvironment(); err != nil {
 		return nil, err
@@ -165,6 +167,19 @@ func (s *Server) routes() {
 		"GET /command/{a}/{b}": s.askCommand,
 		"GET /rein/features":   s.features,
 		"GET /rein/port":       s.portOwner,
+		"GET /metrics":            s.metrics,
+		"GET /metrics/watch":      s.watchMetrics,
+		"GET /files/info":         s.fileInfo,
+		"GET /files/search":       s.searchFiles,
+		"GET /files/download":     s.download,
+		"POST /files/upload":      s.upload,
+		"DELETE /files":           s.removeFiles,
+		"POST /files/mv":          s.moveFiles,
+		"POST /files/permissions": s.setPermissions,
+		"POST /files/replace":     s.replaceContents,
+		"POST /directories":       s.makeDirectories,
+		"GET /directories/list":   s.listDirectory,
+		"DELETE /directories":     s.removeDirectories,
 	} {
 		s.mux.HandleFunc(pattern, h)
 	}
@@ -228,6 +243,7 @@ func (s *Server) Close() error {
 	if again {
 		return nil
 	}
+	close(s.closing)
 	s.commands.interruptAll(execd.KilledByShutdown)
 	err := s.cfg.Machine.Close()
 	s.running.Wait()

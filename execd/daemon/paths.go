@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"errors"
+	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"strings"
@@ -11,9 +14,9 @@ import (
 )
 
 // expand makes a path of a request absolute and clean: "~", $VAR and ${VAR}
-// are replaced as OpenSandbox does, and a relative path starts at Cwd. A
+// are replaced as OpenSandbox does, and a relative path starts at base. A
 // variable that is not set is an error.
-func (s *Server) expand(p string) (string, error) {
+func (s *Server) expand(p, base string) (string, error) {
 	if p == "" {
 		return "", refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "path is empty")
 	}
@@ -37,7 +40,7 @@ func (s *Server) expand(p string) (string, error) {
 		return "", refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "the variable %s in the path is not set", missing)
 	}
 	if !path.IsAbs(p) {
-		p = path.Join(s.cfg.Cwd, p)
+		p = path.Join(base, p)
 	}
 	return path.Clean(p), nil
 }
@@ -47,16 +50,120 @@ func (s *Server) workingDirectory(cwd string) (string, error) {
 	if cwd == "" {
 		cwd = s.cfg.Cwd
 	}
-	dir, err := s.expand(cwd)
+	dir, err := s.expand(cwd, s.cfg.Cwd)
 	if err != nil {
 		return "", err
 	}
 	info, err := s.files.stat(dir)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return "", at(dir, err)
+	}
+	return dir, nil
+}
+
+// scope is where the paths of one request lead: a place and the directory of
+// the sandbox that it shows.
+type scope struct {
+	place
+	srv   *Server
+	base  string // "" for the whole sandbox
+	owned bool   // close the place afterwards
+}
+
+// scope opens the place of a request with the given root ("": everything).
+func (s *Server) scope(root string) (scope, error) {
+	if root == "" {
+		return scope{place: s.files, srv: s}, nil
+	}
+	base, err := s.expand(root, s.cfg.Cwd)
+	if err != nil {
+		return scope{}, err
+	}
+	if base == "/" && s.files.root == nil {
+		return scope{place: s.files, srv: s}, nil
+	}
+	p, err := s.files.beneath(base)
+	if err != nil {
+		return scope{}, at(base, err)
+	}
+	return scope{place: p, srv: s, base: base, owned: true}, nil
+}
+
+func (sc scope) done() {
+	if sc.owned {
+		sc.place.close()
+	}
+}
+
+// name turns a path of a request into a name of the place.
+func (sc scope) name(p string) (string, error) {
+	if sc.base == "" {
+		return sc.srv.expand(p, sc.srv.cfg.Cwd)
+	}
+	full, err := sc.srv.expand(p, sc.base)
 	if err != nil {
 		return "", err
 	}
-	if !info.IsDir() {
-		return "", &os.PathError{Op: "chdir", Path: dir, Err: syscall.ENOTDIR}
+	if full == sc.base || sc.base == "/" {
+		return "/" + strings.TrimPrefix(strings.TrimPrefix(full, sc.base), "/"), nil
 	}
-	return dir, nil
+	rest, ok := strings.CutPrefix(full, sc.base+"/")
+	if !ok {
+		return "", at(p, errOutside)
+	}
+	return "/" + rest, nil
+}
+
+// shown is the sandbox's path of a name.
+func (sc scope) shown(name string) string { return path.Join("/", sc.base, name) }
+
+// at names the path of the request in an error of the system.
+func at(p string, err error) error {
+	e := asError(err)
+	if escapes(err) {
+		return refuse(http.StatusForbidden, execd.CodeDenied, "%s: %s", p, errOutside)
+	}
+	cause := err
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		cause = pe.Err
+	} else if le, ok := errors.AsType[*os.LinkError](err); ok {
+		cause = le.Err
+	} else if e == err {
+		return refuse(e.Status, e.Code, "%s: %s", p, e.Message)
+	}
+	return refuse(e.Status, e.Code, "%s: %s", p, cause)
+}
+
+// each runs f for every path of the query within one scope.
+func (s *Server) each(w http.ResponseWriter, q url.Values, f func(sc scope, p, name string) error) bool {
+	sc, err := s.scope(q.Get(execd.RootQuery))
+	if err != nil {
+		fail(w, err)
+		return false
+	}
+	defer sc.done()
+	for _, p := range q["path"] {
+		name, err := sc.name(p)
+		if err == nil {
+			if err = f(sc, p, name); err != nil {
+				err = at(p, err)
+			}
+		}
+		if err != nil {
+			fail(w, err)
+			return false
+		}
+	}
+	return true
+}
+
+// onePath is the path of a request that takes exactly one.
+func onePath(q url.Values) (string, error) {
+	if q.Get("path") == "" {
+		return "", refuse(http.StatusBadRequest, execd.CodeMissingQuery, "path is missing")
+	}
+	return q.Get("path"), nil
 }
