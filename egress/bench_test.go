@@ -1,6 +1,7 @@
 package egress_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -45,15 +46,28 @@ func BenchmarkRefusal(b *testing.B) {
 	})
 }
 
+// links are the two kinds a provider may use.
+var links = map[string]func(*netns) int{"tap": (*netns).tap, "veth": (*netns).veth}
+
 func BenchmarkUpload(b *testing.B) {
-	ns, g, _ := start(b, egress.Options{})
+	for name, link := range links {
+		// io.Copy writes 32 KiB at a time.
+		for _, piece := range []int{32 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("%s/%dKiB", name, piece>>10), func(b *testing.B) { upload(b, link, piece) })
+		}
+	}
+}
+
+func upload(b *testing.B, link func(*netns) int, piece int) {
+	ns := newNetns(b)
+	g, _ := open(b, egress.Options{FD: link(ns)})
 	port := serve(b, ns, func(c net.Conn) {
 		io.Copy(io.Discard, c)
 		c.Write([]byte{1})
 	})
 	c := dial(b, g, port)
 	defer c.Close()
-	buf := make([]byte, 1<<20)
+	buf := make([]byte, piece)
 	b.SetBytes(int64(len(buf)))
 	for b.Loop() {
 		if _, err := c.Write(buf); err != nil {
@@ -67,7 +81,14 @@ func BenchmarkUpload(b *testing.B) {
 }
 
 func BenchmarkDownload(b *testing.B) {
-	ns, g, _ := start(b, egress.Options{})
+	for name, link := range links {
+		b.Run(name, func(b *testing.B) { download(b, link) })
+	}
+}
+
+func download(b *testing.B, link func(*netns) int) {
+	ns := newNetns(b)
+	g, _ := open(b, egress.Options{FD: link(ns)})
 	port := serve(b, ns, func(c net.Conn) {
 		buf := make([]byte, 1<<20)
 		for {

@@ -6,11 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
-	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
@@ -74,19 +73,27 @@ func refuseQuestion(msg []byte) (name string, answer []byte) {
 type dnsServer struct {
 	g         *Gateway
 	forwarder *tcp.Forwarder
-	active    *atomic.Int32
+
+	mu   sync.Mutex
+	open map[stack.TransportEndpointID]struct{} // connections, also half-open ones
 }
 
-func newDNSServer(g *Gateway) dnsServer {
-	d := dnsServer{g: g, active: new(atomic.Int32)}
+func newDNSServer(g *Gateway) *dnsServer {
+	d := &dnsServer{g: g, open: map[stack.TransportEndpointID]struct{}{}}
 	d.forwarder = tcp.NewForwarder(g.stack, dnsWindow, maxDNSConns, d.serve)
 	return d
 }
 
 // accept takes a SYN to port 53, or has it reset and recorded when enough
 // connections are open.
-func (d dnsServer) accept(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
-	if d.active.Load() < maxDNSConns && d.forwarder.HandlePacket(id, pkt) {
+func (d *dnsServer) accept(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.open[id]; ok {
+		return true // a SYN once more: its answer is under way
+	}
+	if len(d.open) < maxDNSConns && d.forwarder.HandlePacket(id, pkt) {
+		d.open[id] = struct{}{}
 		return true
 	}
 	d.g.refuse(policy.TCP, "", destination(id))
@@ -94,10 +101,13 @@ func (d dnsServer) accept(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 }
 
 // serve runs one connection, in a goroutine of the forwarder.
-func (d dnsServer) serve(r *tcp.ForwarderRequest) {
-	to := destination(r.ID())
-	d.active.Add(1)
-	defer d.active.Add(-1)
+func (d *dnsServer) serve(r *tcp.ForwarderRequest) {
+	id := r.ID()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.open, id)
+	}()
 	if !d.g.use() {
 		r.Complete(true)
 		return
@@ -105,27 +115,25 @@ func (d dnsServer) serve(r *tcp.ForwarderRequest) {
 	defer d.g.users.Done()
 
 	var wq waiter.Queue
-	ep, err := r.CreateEndpoint(&wq)
-	if err != nil { // the sandbox did not finish the handshake
-		d.g.refuse(policy.TCP, "", to)
-		r.Complete(false)
-		return
-	}
+	ep, err := r.CreateEndpoint(&wq) // waits; closing the gateway ends it
 	r.Complete(false)
-	timeout := tcpip.TCPUserTimeoutOption(dnsTimeout)
-	_ = ep.SetSockOpt(&timeout) // fails only for a negative value
-	c := gonet.NewTCPConn(&wq, ep)
-	defer c.Close()
-	// Closing the gateway aborts the endpoint, which ends a read or write.
-	_ = c.SetDeadline(time.Now().Add(dnsTimeout)) // gonet never fails here
-	if d.converse(c, to) == 0 {
-		d.g.refuse(policy.TCP, "", to) // a connection that asked nothing
+	questions := 0
+	if err == nil {
+		questions = d.converse(gonet.NewTCPConn(&wq, ep), destination(id))
+		// A reset, so that nothing lingers however the sandbox behaves. What
+		// was answered has been sent.
+		ep.Abort()
+		ep.Close()
+	}
+	if questions == 0 {
+		d.g.refuse(policy.TCP, "", destination(id))
 	}
 }
 
 // converse answers questions until the connection ends, and returns how many
 // there were.
-func (d dnsServer) converse(c net.Conn, to netip.AddrPort) (questions int) {
+func (d *dnsServer) converse(c net.Conn, to netip.AddrPort) (questions int) {
+	_ = c.SetDeadline(time.Now().Add(dnsTimeout)) // gonet never fails here
 	var size [2]byte
 	for ; questions < maxDNSQueries; questions++ {
 		if _, err := io.ReadFull(c, size[:]); err != nil {

@@ -22,6 +22,7 @@ import (
 type wire struct {
 	t testing.TB
 	f *os.File
+	g *egress.Gateway
 }
 
 func newWire(t testing.TB) (*wire, *records) {
@@ -30,10 +31,10 @@ func newWire(t testing.TB) (*wire, *records) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{t, os.NewFile(uintptr(fds[1]), "sandbox")}
-	t.Cleanup(func() { w.f.Close() })
-	_, rec := open(t, egress.Options{FD: fds[0]})
-	return w, rec
+	f := os.NewFile(uintptr(fds[1]), "sandbox")
+	t.Cleanup(func() { f.Close() })
+	g, rec := open(t, egress.Options{FD: fds[0]})
+	return &wire{t, f, g}, rec
 }
 
 func (w *wire) send(frame []byte) {
@@ -312,6 +313,42 @@ func TestAnyMAC(t *testing.T) {
 	rec.wait(t, func(a egress.Attempt) bool { return a.Port == 7 })
 }
 
+// Half-open connections to port 53 are bounded, and closing the gateway does
+// not wait for them.
+func TestHalfOpenDNS(t *testing.T) {
+	t.Parallel()
+	w, rec := newWire(t)
+	accepted, refused := 0, 0
+	const syns = 100
+	for i := range uint16(syns) {
+		w.send(ip4(s4, far4, header.TCPProtocolNumber, synFrom(6000+i, 53)))
+		switch got := header.TCP(header.IPv4(w.recv()[14:]).Payload()); {
+		case got.Flags()&header.TCPFlagRst != 0:
+			refused++
+		case got.Flags() == header.TCPFlagSyn|header.TCPFlagAck:
+			accepted++
+		}
+	}
+	if accepted != 32 || refused != syns-32 {
+		t.Errorf("%d accepted and %d refused of %d", accepted, refused, syns)
+	}
+	rec.wait(t, func(a egress.Attempt) bool { return a.Proto == policy.TCP && a.Port == 53 })
+	begin := time.Now()
+	if err := w.g.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("closing took %v", d)
+	}
+	sum := 0
+	for _, a := range rec.all() {
+		sum += a.Count
+	}
+	if sum != syns { // those that asked nothing are recorded too
+		t.Errorf("%d attempts recorded, want %d", sum, syns)
+	}
+}
+
 // When the device is gone the gateway says so.
 func TestDone(t *testing.T) {
 	t.Parallel()
@@ -355,7 +392,7 @@ func FuzzFrame(f *testing.F) {
 		if len(frame) == 0 || len(frame) > egress.MTU+header.EthernetMinimumSize {
 			return
 		}
-		w := &wire{t, w.f}
+		w := &wire{t, w.f, w.g}
 		w.send(frame)
 		probe := netip.MustParseAddr("10.88.0.201").AsSlice()
 		w.send(arp(header.ARPRequest, s4, "10.88.0.201"))
@@ -368,9 +405,11 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-func syn(port uint16) []byte {
+func syn(port uint16) []byte { return synFrom(5000, port) }
+
+func synFrom(from, port uint16) []byte {
 	b := make([]byte, header.TCPMinimumSize)
-	header.TCP(b).Encode(&header.TCPFields{SrcPort: 5000, DstPort: port, SeqNum: 1, DataOffset: header.TCPMinimumSize,
+	header.TCP(b).Encode(&header.TCPFields{SrcPort: from, DstPort: port, SeqNum: 1, DataOffset: header.TCPMinimumSize,
 		Flags: header.TCPFlagSyn, WindowSize: 1000})
 	return b
 }
