@@ -182,6 +182,13 @@ func newServer(boot execd.Boot) (*daemon.Server, error) {
 	if err := os.MkdirAll(opts.Dir, 0o711); err != nil {
 		return nil, err
 	}
+	if boot.PIDsCgroup != "" && boot.MaxProcesses > 0 {
+		tasks, err := boundProcesses(boot.PIDsCgroup, boot.MaxProcesses)
+		if err != nil {
+			return nil, fmt.Errorf("bound the processes of commands: %w", err)
+		}
+		opts.Tasks, opts.MaxProcesses = tasks, 0
+	}
 	if boot.OOMEventsFD > 2 {
 		opts.OOMEvents = os.NewFile(uintptr(boot.OOMEventsFD), "memory events")
 	}
@@ -203,6 +210,27 @@ func newServer(boot execd.Boot) (*daemon.Server, error) {
 		return nil, errors.Join(err, machine.Close())
 	}
 	return server, nil
+}
+
+// wardenThreads is how many of its own threads execd may have in the cgroup of
+// the commands.
+const wardenThreads = 16
+
+// boundProcesses makes a cgroup for at most n processes and threads of user
+// code and returns its tasks file.
+func boundProcesses(parent string, n int) (tasks string, err error) {
+	// gVisor mounts the hierarchies on a directory that everybody may write.
+	if err := os.Chmod(filepath.Dir(parent), 0o755); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(parent, "user")
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pids.max"), strconv.AppendInt(nil, int64(n+wardenThreads), 10), 0); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "tasks"), nil
 }
 
 // userName finds the name of the commands' user in /etc/passwd, or gives the

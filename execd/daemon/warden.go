@@ -32,9 +32,10 @@ const wardenFD = 3
 
 // wardenSetup is the first message to a warden.
 type wardenSetup struct {
-	Nested bool // first process of its pid namespace: confine children under the same uid
-	Switch bool // children run as another user: keep the capabilities for that
-	NProc  int  // RLIMIT_NPROC of children; 0: not limited
+	Nested bool   // first process of its pid namespace: confine children under the same uid
+	Switch bool   // children run as another user: keep the capabilities for that
+	NProc  int    // RLIMIT_NPROC of children; 0: not limited
+	Tasks  string // tasks file of the cgroup that children are in; empty: the daemon's own
 }
 
 // Kinds of a warden's messages.
