@@ -74,6 +74,7 @@ const (
 	KindBrake           Kind = "brake"
 	KindAcceptance      Kind = "acceptance"
 	KindArtifact        Kind = "artifact"
+	KindTool            Kind = "tool.result" // one call of a model, whatever became of it
 	KindNetwork         Kind = "network"    // a record of network.jsonl, and its head
 	KindTear            Kind = "audit.tear" // the log was continued after an incomplete line
 )
