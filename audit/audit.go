@@ -75,8 +75,8 @@ const (
 	KindAcceptance      Kind = "acceptance"
 	KindArtifact        Kind = "artifact"
 	KindTool            Kind = "tool.result" // one call of a model, whatever became of it
-	KindNetwork         Kind = "network"    // a record of network.jsonl, and its head
-	KindTear            Kind = "audit.tear" // the log was continued after an incomplete line
+	KindNetwork         Kind = "network"     // a record of network.jsonl, and its head
+	KindTear            Kind = "audit.tear"  // the log was continued after an incomplete line
 )
 
 // Entry is what a caller gives to Append.
