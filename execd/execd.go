@@ -201,6 +201,11 @@ type FileInfo struct {
 	Owner      string    `json:"owner"`
 	Group      string    `json:"group"`
 	Mode       int       `json:"mode"` // octal digits read as decimal: 644
+	// Target and SHA256 are rein's additions. Target says where a symbolic link
+	// leads, in file info and listings. SHA256 of a regular file's content is
+	// there when the request asked for it (hash=1).
+	Target string `json:"target,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // Metrics is the sandbox's own use of its resources, never the host's.
