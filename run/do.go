@@ -3,6 +3,27 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/run/workspace"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/tool"
+)
+
+// Bounds of what goes on after a run's work has ended.
+const (
+	// SaveTimeout bounds bringing the outputs out.
+	SaveTimeout = 2 * time.Minute
+	// SalvageTimeout bounds it when the run was interrupted.
+	SalvageTimeout = 20 * time.Second
+	// workerGrace is how long a worker may take to return once its context has
+	// ended. One that does not is left behind, and the sandbox destroyed under it.
+	workerGrace = 30 * time.Second
 )
 
 // Do makes a sandbox, lets w work in it, judges and saves what it did, and
@@ -14,8 +35,215 @@ import (
 // made, also beside an error. An error means that the machinery failed; a run
 // that failed, was stopped or was not accepted is a report with its Reason.
 func Do(ctx context.Context, o Options, w Worker) (*Report, error) {
-	return nil, errors.ErrUnsupported
+	r, err := begin(o)
+	if err != nil {
+		return nil, err
+	}
+	r.emit(Event{Kind: EventStart, Text: r.o.ID})
+	out, err := r.run(ctx, w)
+	return r.end(out, err)
 }
 
-// Session is a run in progress, as its Worker sees it.
-type Session struct{}
+type runner struct {
+	o       Options
+	dir     string
+	started time.Time
+	log     *audit.Log
+	talk    *transcript // nil without one
+	tree    *budget.Tree
+	events  sync.Mutex
+
+	inputs *workspace.Tree // nil without a workspace
+	box    *sandbox.Sandbox
+	keeper *keeper
+
+	mu         sync.Mutex
+	report     *Report
+	background []string // call ids that may still be running
+	spills     []tool.Spill
+	lost       error // the sandbox ended by itself
+
+	finish   sync.Once
+	finished chan struct{} // closed when finish is over
+	said     string        // what finish came to, in a sentence
+	failed   error         // what of finish failed
+}
+
+// errNoProgress ends the work of a run whose sandbox is not renewed.
+var errNoProgress = errors.New("nothing new came out since the sandbox was last renewed")
+
+// panicError is a panic of a worker, or of our own code, as an error.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
+
+func caught(err *error) {
+	if v := recover(); v != nil {
+		*err = &panicError{value: v, stack: debug.Stack()}
+	}
+}
+
+// run does everything between the record's beginning and its end. The sandbox
+// is gone when it returns, or the report says that it may not be.
+func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
+	defer caught(&err)
+	work, cancel := r.tree.Context(ctx)
+	defer cancel()
+	work, stop := context.WithCancelCause(work)
+	defer stop(nil)
+
+	if err := r.scan(work); err != nil {
+		return r.explain(ctx, work, Outcome{Reason: Misused, Detail: "the workspace could not be read"}, err), err
+	}
+	defer r.closeInputs()
+	if err := r.create(work); err != nil {
+		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the sandbox could not be created"}, err), err
+	}
+	defer r.destroy(ctx)
+	if err := r.copyIn(work); err != nil {
+		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the inputs could not be copied in"}, err), err
+	}
+	ended := r.keeper.start(work, stop)
+	out, err = r.work(work, w)
+	stop(nil)
+	<-ended
+	out = r.explain(ctx, work, out, err)
+	r.conclude(ctx, out)
+	return out, err
+}
+
+// work lets the worker work, and waits for it only a while once its time is over.
+func (r *runner) work(ctx context.Context, w Worker) (Outcome, error) {
+	type result struct {
+		out Outcome
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var res result
+		defer func() { done <- res }()
+		defer caught(&res.err)
+		res.out, res.err = w.Work(ctx, &Session{r})
+	}()
+	select {
+	case res := <-done:
+		return res.out, res.err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(workerGrace)
+	defer grace.Stop()
+	select {
+	case res := <-done:
+		return res.out, res.err
+	case <-grace.C:
+		return Outcome{Reason: Failed, Detail: "the worker did not stop when it was told to"}, context.Cause(ctx)
+	}
+}
+
+func (r *runner) create(ctx context.Context) error {
+	spec := r.o.Target.Spec
+	lease := budget.NewLease(r.o.Limits, time.Now(), r.tree.Deadline())
+	spec.TTL = lease.TTL()
+	labels := map[string]string{LabelRun: r.o.ID}
+	for k, v := range spec.Labels {
+		labels[k] = v
+	}
+	spec.Labels = labels
+	r.emit(Event{Kind: EventSandbox, Text: "creating a sandbox of " + r.o.Provider.Name()})
+	start := time.Now()
+	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+	r.report.Time.CreateMS = time.Since(start).Milliseconds()
+	if err != nil {
+		return err
+	}
+	r.box = box
+	r.report.Cleanup = Cleanup{Error: "not tried"}
+	info := box.Info()
+	r.describe(info)
+	r.keeper = newKeeper(r, lease)
+	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is ready"})
+	return nil
+}
+
+// LabelRun is the label that names a sandbox's run.
+const LabelRun = "rein.run"
+
+// conclude finishes a run whose worker has not: with the checks, unless there
+// is nothing left to check.
+func (r *runner) conclude(ctx context.Context, out Outcome) {
+	switch out.Reason {
+	case Lost:
+		r.finish.Do(func() {
+			defer close(r.finished)
+			r.network(context.WithoutCancel(ctx))
+		})
+	case Interrupted:
+		r.close(ctx, SalvageTimeout, nil)
+	default:
+		r.close(ctx, SaveTimeout, r.o.Accept)
+	}
+}
+
+// close saves the outputs, runs the checks and destroys the sandbox, once.
+// Every caller waits until it is over.
+func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) (string, error) {
+	r.finish.Do(func() {
+		defer close(r.finished)
+		defer r.destroy(ctx)
+		shielded := context.WithoutCancel(ctx)
+		defer caught(&r.failed)
+		r.keeper.halt()
+		r.keeper.extend(shielded, save+checksTime(checks))
+		r.quiet(shielded)
+		saving, cancel := context.WithTimeout(shielded, save)
+		err := r.save(saving)
+		cancel()
+		r.failed = errors.Join(err, r.accept(shielded, checks))
+		r.network(shielded)
+	})
+	<-r.finished
+	return r.said, r.failed
+}
+
+// destroy ends the sandbox and makes sure of it. It may be called again.
+func (r *runner) destroy(ctx context.Context) {
+	if r.box == nil || r.report.Cleanup.OK {
+		return
+	}
+	r.emit(Event{Kind: EventCleanup, Text: "destroying the sandbox"})
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.KillTimeout)
+	defer cancel()
+	c := Cleanup{}
+	id := r.box.ID()
+	err := r.box.Kill(ctx)
+	_, asked := r.o.Provider.Get(ctx, id)
+	switch {
+	case sandbox.KindOf(asked) == sandbox.KindNotFound:
+		c.OK, c.Verified = true, "provider "+r.o.Provider.Name()+" says there is no such sandbox"
+	case err != nil:
+		c.Error = err.Error()
+	case asked != nil:
+		c.Error = "it could not be verified: " + asked.Error()
+	default:
+		c.Error = "the provider still lists it"
+	}
+	if !c.OK {
+		c.Remedy = "rein sandbox kill " + id
+	}
+	if err := r.box.Close(); err != nil {
+		r.warn("the connections to the sandbox could not be closed: %v", err)
+	}
+	r.mu.Lock()
+	r.report.Cleanup = c
+	r.report.Time.CleanupMS = time.Since(start).Milliseconds()
+	r.mu.Unlock()
+	if c.OK {
+		r.emit(Event{Kind: EventCleanup, Text: "the sandbox is gone"})
+	} else {
+		r.emit(Event{Kind: EventWarning, Text: "the sandbox may still be there: " + c.Error})
+	}
+}

@@ -3,7 +3,7 @@ package run
 import (
 	"time"
 
-	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -43,9 +43,12 @@ type Report struct {
 	Calls     Calls     `json:"calls"`
 	Tokens    Tokens    `json:"tokens"`
 
-	Limits      []LimitInfo             `json:"limits"`
-	Network     []sandbox.NetworkRecord `json:"network,omitempty"`
-	NetworkHead string                  `json:"network_head,omitempty"`
+	Limits []LimitInfo `json:"limits"`
+	// Network has the targets tried, the first MaxNetwork of them; all are in
+	// network.jsonl. NetworkObserved is false where nobody keeps a record.
+	NetworkObserved bool                    `json:"network_observed"`
+	Network         []sandbox.NetworkRecord `json:"network,omitempty"`
+	NetworkHead     string                  `json:"network_head,omitempty"`
 
 	Inputs    Inputs     `json:"inputs"`
 	Patch     *PatchInfo `json:"patch,omitempty"`
@@ -57,6 +60,9 @@ type Report struct {
 	// Dir holds the run's files.
 	Dir string `json:"dir"`
 }
+
+// MaxNetwork bounds Report.Network.
+const MaxNetwork = 200
 
 // TargetInfo is where the run executed.
 type TargetInfo struct {
@@ -197,9 +203,4 @@ type Provenance struct {
 }
 
 // Head is the end of the audit log's chain.
-type Head struct {
-	Seq  uint64 `json:"seq"`
-	Hash string `json:"hash"`
-}
-
-var _ = budget.Limits{}
+type Head = audit.Head

@@ -79,6 +79,36 @@ type Tree struct {
 	Secrets []string // by Options.Secret
 	Skipped []Skip
 	root    *os.Root
+	rules   map[string][]Patterns // directory → its ignore files, in order
+}
+
+// Ignores reports whether the workspace's ignore files, as Scan found them,
+// leave a path out that need not exist: itself or a directory above it.
+func (t *Tree) Ignores(name string) bool {
+	for i := range len(name) {
+		if name[i] == '/' && t.decide(name[:i], true) {
+			return true
+		}
+	}
+	return t.decide(name, false)
+}
+
+// decide asks the ignore files above name, the nearest first.
+func (t *Tree) decide(name string, dir bool) bool {
+	for at := path.Dir(name); ; at = path.Dir(at) {
+		rel := name
+		if at != "." {
+			rel = strings.TrimPrefix(name, at+"/")
+		}
+		for _, r := range slices.Backward(t.rules[at]) {
+			if match, decided := r.Match(rel, dir); decided {
+				return match
+			}
+		}
+		if at == "." {
+			return false
+		}
+	}
 }
 
 // TooLargeError says that a workspace exceeds a bound, and what is large in it.
@@ -134,12 +164,12 @@ func Scan(ctx context.Context, dir string, o Options) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scanner{ctx: ctx, o: o, t: &Tree{Dir: dir, root: root}, top: map[string]*Item{}}
+	s := &scanner{ctx: ctx, o: o, t: &Tree{Dir: dir, root: root, rules: map[string][]Patterns{}}, top: map[string]*Item{}}
 	if s.o.MaxBytes == 0 {
 		s.o.MaxBytes = DefaultMaxBytes
 	}
 	if !o.NoIgnore {
-		s.rules = append(s.rules, s.ignoreFile(".", ".git/info/exclude"))
+		s.ignoreFile(".", ".git/info/exclude")
 	}
 	err = s.dir(".", 0)
 	if err == nil && (s.t.Bytes > s.o.MaxBytes || s.t.Files > MaxFiles) {
@@ -155,17 +185,10 @@ func Scan(ctx context.Context, dir string, o Options) (*Tree, error) {
 func (t *Tree) Close() error { return t.root.Close() }
 
 type scanner struct {
-	ctx   context.Context
-	o     Options
-	t     *Tree
-	rules []rule
-	top   map[string]*Item
-}
-
-// rule is the patterns of one ignore file and where they stand.
-type rule struct {
-	dir      string
-	patterns Patterns
+	ctx context.Context
+	o   Options
+	t   *Tree
+	top map[string]*Item
 }
 
 const maxDepth = 200
@@ -190,12 +213,10 @@ func (s *scanner) dir(dir string, depth int) error {
 		return nil
 	}
 	slices.SortFunc(items, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	mark := len(s.rules)
-	defer func() { s.rules = s.rules[:mark] }()
 	if !s.o.NoIgnore {
 		for _, name := range IgnoreFiles {
 			if slices.ContainsFunc(items, func(d fs.DirEntry) bool { return d.Name() == name }) {
-				s.rules = append(s.rules, s.ignoreFile(dir, path.Join(dir, name)))
+				s.ignoreFile(dir, path.Join(dir, name))
 			}
 		}
 	}
@@ -211,7 +232,7 @@ func (s *scanner) entry(name string, d fs.DirEntry, depth int) error {
 	switch {
 	case strings.EqualFold(d.Name(), ".git"):
 		return nil // a repository's history, hooks and credentials stay on the host
-	case s.ignored(name, d.IsDir()):
+	case s.t.decide(name, d.IsDir()):
 		s.t.Ignored = append(s.t.Ignored, name)
 		return nil
 	case s.o.Secret != nil && s.o.Secret(name):
@@ -270,29 +291,15 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// ignored asks the ignore files above name, the nearest first.
-func (s *scanner) ignored(name string, dir bool) bool {
-	for i := len(s.rules) - 1; i >= 0; i-- {
-		rel := name
-		if r := s.rules[i]; r.dir != "." {
-			rel = strings.TrimPrefix(name, r.dir+"/")
-		}
-		if match, decided := s.rules[i].patterns.Match(rel, dir); decided {
-			return match
-		}
-	}
-	return false
-}
-
-func (s *scanner) ignoreFile(dir, name string) rule {
+func (s *scanner) ignoreFile(dir, name string) {
 	data, err := s.t.readRegular(name, maxIgnoreFile)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			s.skip(name, "not used as an ignore file: "+reason(err))
 		}
-		return rule{dir: dir}
+		return
 	}
-	return rule{dir: dir, patterns: Compile(string(data))}
+	s.t.rules[dir] = append(s.t.rules[dir], Compile(string(data)))
 }
 
 func (s *scanner) tooLarge() error {

@@ -1,0 +1,242 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Values of Report.Accepted.
+const (
+	Yes       = "yes"
+	No        = "no"
+	Unchecked = "unchecked" // there were no checks
+	Unclear   = "unknown"   // the checks could not be run
+)
+
+// reasonOf is the reason a failure of the machinery gives, or other.
+func reasonOf(err error, other Reason) Reason {
+	switch sandbox.KindOf(err) {
+	case sandbox.KindInvalid, sandbox.KindUnsupported, sandbox.KindHost:
+		return Misused
+	case sandbox.KindLost:
+		return Lost
+	}
+	return other
+}
+
+// explain says why the work really ended: a brake, the user or the loss of the
+// sandbox come before what the worker makes of it.
+func (r *runner) explain(parent, work context.Context, out Outcome, err error) Outcome {
+	cause := context.Cause(work)
+	if err == nil {
+		err = r.finishError()
+	}
+	breach, braked := errors.AsType[*budget.Breach](err)
+	if !braked && out.Reason != Done {
+		breach, braked = errors.AsType[*budget.Breach](cause)
+	}
+	r.mu.Lock()
+	lost := r.lost
+	r.mu.Unlock()
+	switch {
+	case braked:
+		r.brake(breach)
+		out.Reason, out.Detail = OverBudget, breach.Error()
+	case parent.Err() != nil && out.Reason != Done:
+		out.Reason, out.Detail = Interrupted, "it was interrupted"
+	case errors.Is(cause, errNoProgress) && out.Reason != Done:
+		out.Reason, out.Detail = NoProgress, errNoProgress.Error()
+	case lost != nil, sandbox.KindOf(err) == sandbox.KindLost, out.Reason != Done && sandbox.KindOf(cause) == sandbox.KindLost:
+		out.Reason = Lost
+		if lost == nil {
+			lost = err
+		}
+		if out.Detail == "" && lost != nil {
+			out.Detail = lost.Error()
+		}
+	case out.Reason == "":
+		out.Reason = Failed
+	}
+	return out
+}
+
+// finishError is what failed in finishing, if it is over.
+func (r *runner) finishError() error {
+	select {
+	case <-r.finished:
+		return r.failed
+	default:
+		return nil
+	}
+}
+
+// Stopped tells the report which limit stopped the work. A worker that stops
+// for a *budget.Breach and goes on to a last answer says so with it.
+func (s *Session) Stopped(b *budget.Breach) { s.r.brake(b) }
+
+func (r *runner) brake(b *budget.Breach) {
+	r.mu.Lock()
+	known := r.report.Brake != nil
+	if !known {
+		r.report.Brake = &Brake{Limit: string(b.Limit), Used: b.Limit.Format(b.Used), Max: b.Limit.Format(b.Max), Flag: b.Flag}
+	}
+	brake := *r.report.Brake
+	r.mu.Unlock()
+	if known {
+		return
+	}
+	r.emit(Event{Kind: EventBrake, Text: fmt.Sprintf("%s: %s of %s; %s raises it", brake.Limit, brake.Used, brake.Max, brake.Flag)})
+	if err := r.record(audit.KindBrake, "", brake); err != nil {
+		r.warn("%v", err)
+	}
+}
+
+// end completes, records and writes the report.
+func (r *runner) end(out Outcome, err error) (*Report, error) {
+	if p, ok := errors.AsType[*panicError](err); ok {
+		out = Outcome{Reason: Failed, Detail: fmt.Sprintf("panic: %v", p.value)}
+	}
+	r.mu.Lock() // a worker that was left behind may still count
+	defer r.mu.Unlock()
+	rep := r.report
+	rep.Reason, rep.Answer = out.Reason, out.Answer
+	err = errors.Join(err, r.finishError())
+	if rep.Reason == Done {
+		switch {
+		case rep.Accepted == No:
+			rep.Reason = Refused
+		case rep.Accepted == Unclear, err != nil, !rep.Cleanup.OK:
+			rep.Reason = Failed
+		}
+	}
+	rep.ExitCode = rep.Reason.ExitCode()
+	if err != nil {
+		rep.Error, rep.Hint = err.Error(), hintOf(err)
+	}
+	usage := r.tree.Usage()
+	rep.Steps = usage.Steps
+	rep.EndedAt = time.Now()
+	rep.Time.TotalMS = rep.EndedAt.Sub(rep.StartedAt).Milliseconds()
+	rep.Time.WaitingMS = usage.Waiting.Milliseconds()
+	rep.Time.WorkingMS = rep.Time.TotalMS - rep.Time.WaitingMS
+	if r.inputs != nil {
+		rep.Provenance.InputTree = r.inputs.Hash()
+	}
+	rep.Conclusion = conclusion(rep, out)
+	rec := r.record(audit.KindRunEnd, "", runEnd{Reason: rep.Reason, ExitCode: rep.ExitCode, Accepted: rep.Accepted,
+		Steps: rep.Steps, Calls: rep.Calls, Tokens: rep.Tokens, Time: rep.Time, Cleanup: rep.Cleanup,
+		Patch: rep.Patch, Artifacts: len(rep.Artifacts), Provenance: rep.Provenance})
+	rep.AuditHead = r.log.Head()
+	written, werr := r.write()
+	r.emit(Event{Kind: EventEnd, Text: rep.Conclusion})
+	return written, errors.Join(machinery(err), rec, werr, r.talk.close(), r.log.Close())
+}
+
+// machinery keeps the errors that are not already what Reason says.
+func machinery(err error) error {
+	if _, ok := errors.AsType[*budget.Breach](err); ok {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, errNoProgress) {
+		return nil
+	}
+	return err
+}
+
+// runEnd is the data of audit.KindRunEnd.
+type runEnd struct {
+	Reason     Reason     `json:"reason"`
+	ExitCode   int        `json:"exit_code"`
+	Accepted   string     `json:"accepted"`
+	Steps      int        `json:"steps"`
+	Calls      Calls      `json:"calls"`
+	Tokens     Tokens     `json:"tokens"`
+	Time       Times      `json:"time"`
+	Cleanup    Cleanup    `json:"cleanup"`
+	Patch      *PatchInfo `json:"patch,omitempty"`
+	Artifacts  int        `json:"artifacts"`
+	Provenance Provenance `json:"provenance"`
+}
+
+// hinter is an error that says what to do about it.
+type hinter interface{ Hint() string }
+
+func hintOf(err error) string {
+	if h := sandbox.HintOf(err); h != "" {
+		return h
+	}
+	if h, ok := errors.AsType[interface {
+		error
+		hinter
+	}](err); ok {
+		return h.Hint()
+	}
+	return ""
+}
+
+// conclusion is the whole run in a sentence.
+func conclusion(rep *Report, out Outcome) string {
+	var s string
+	switch rep.Reason {
+	case Done:
+		s = "Done and accepted"
+		if rep.Accepted == Unchecked {
+			s = "Done; there were no checks, so nothing but the agent says so"
+		}
+	case Refused:
+		s = "The agent says it is done, but that was not accepted: " + refusal(rep)
+	case OverBudget:
+		s = "Stopped by a limit: " + out.Detail
+	case NoProgress:
+		s = "Stopped because " + out.Detail
+	case Interrupted:
+		s = "Interrupted"
+	case Lost:
+		s = "The sandbox was lost: " + out.Detail
+	case NoModel:
+		s = "The model is not available: " + out.Detail
+	case NeedsHuman:
+		s = "A person has to decide: " + out.Detail
+	case Stuck:
+		s = "Stuck: " + out.Detail
+	default:
+		s = "Failed"
+		if out.Detail != "" {
+			s += ": " + out.Detail
+		}
+	}
+	if rep.Reason != Done && rep.Reason != Refused {
+		switch rep.Accepted {
+		case Yes:
+			s += "; the checks passed all the same"
+		case No:
+			s += "; the checks did not pass"
+		}
+	}
+	if !rep.Cleanup.OK {
+		s += "; the sandbox may still be there"
+	}
+	return strings.TrimSuffix(s, ".") + "."
+}
+
+// refusal names what was not accepted.
+func refusal(rep *Report) string {
+	for _, p := range rep.Protected {
+		if !p.Unchanged {
+			return "it changed " + p.Path + ", which is protected"
+		}
+	}
+	for _, c := range rep.Checks {
+		if !c.Passed {
+			return "the check " + c.Name + " failed"
+		}
+	}
+	return "a check failed"
+}

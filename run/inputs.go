@@ -1,0 +1,153 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rein-sh/rein/run/workspace"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/tool"
+)
+
+// transfers is how many files are moved at a time: enough to hide the latency
+// of one request behind the others.
+const transfers = 8
+
+// scan looks at the workspace, before anything is created.
+func (r *runner) scan(ctx context.Context) error {
+	if r.o.Workspace.Dir == "" {
+		return nil
+	}
+	tree, err := workspace.Scan(ctx, r.o.Workspace.Dir, workspace.Options{
+		NoIgnore: r.o.Workspace.NoIgnore, Secret: tool.Secret, MaxBytes: r.o.Workspace.MaxBytes,
+	})
+	if err != nil {
+		return err
+	}
+	r.inputs = tree
+	in := &r.report.Inputs
+	in.Dir, in.Files, in.Bytes = tree.Dir, tree.Files, tree.Bytes
+	in.Ignored, in.Secrets = len(tree.Ignored), tree.Secrets
+	for _, s := range tree.Skipped {
+		in.Skipped = append(in.Skipped, Skipped(s))
+	}
+	return nil
+}
+
+func (r *runner) closeInputs() {
+	if r.inputs == nil {
+		return
+	}
+	if err := r.inputs.Close(); err != nil {
+		r.warn("the workspace could not be closed: %v", err)
+	}
+}
+
+// copyIn puts the workspace into the sandbox: directories, files with their
+// modes, and links, in this order.
+func (r *runner) copyIn(ctx context.Context) error {
+	if r.inputs == nil {
+		return nil
+	}
+	r.emit(Event{Kind: EventInputs, Text: fmt.Sprintf("copying in %d files, %d bytes", r.inputs.Files, r.inputs.Bytes)})
+	if n := len(r.inputs.Secrets); n > 0 {
+		r.warn("%d files that may hold credentials are left out: %s", n, list(r.inputs.Secrets))
+	}
+	for _, s := range r.inputs.Skipped {
+		r.warn("%s is left out: %s", s.Path, s.Reason)
+	}
+	cwd := r.box.Info().Cwd
+	var files []*workspace.Entry
+	var links []string
+	for _, e := range r.inputs.Entries {
+		switch e.Type {
+		case workspace.Dir:
+			// The owner must be able to fill it.
+			if err := r.box.Mkdir(ctx, path.Join(cwd, e.Path), e.Perm|0o700, access(cwd)); err != nil {
+				return err
+			}
+		case workspace.File:
+			files = append(files, e)
+		case workspace.Link:
+			links = append(links, fmt.Sprintf("ln -s -- %s %s", quote(e.Target), quote(e.Path)))
+		}
+	}
+	if err := each(ctx, files, func(ctx context.Context, e *workspace.Entry) error { return r.upload(ctx, cwd, e) }); err != nil {
+		return err
+	}
+	return r.link(ctx, links)
+}
+
+func access(root string) sandbox.Access { return sandbox.Access{Tool: "rein", Root: root} }
+
+func (r *runner) upload(ctx context.Context, cwd string, e *workspace.Entry) error {
+	f, err := r.inputs.Read(e)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = r.box.Upload(ctx, path.Join(cwd, e.Path), f, sandbox.WriteOptions{Access: access(cwd), Mode: e.Perm})
+	return err
+}
+
+// link makes the symbolic links with a command: the protocol has no request
+// for it. They lead nowhere outside the workspace.
+func (r *runner) link(ctx context.Context, commands []string) error {
+	for len(commands) > 0 {
+		n := min(len(commands), 200)
+		res, err := r.box.Run(ctx, sandbox.Command{Tool: "rein", Shell: strings.Join(commands[:n], " &&\n"), Timeout: time.Minute})
+		if err != nil {
+			return err
+		}
+		if !res.OK() {
+			return fmt.Errorf("the workspace's symbolic links could not be made: %s", strings.TrimSpace(string(res.Stderr.Head)+string(res.Stderr.Tail)))
+		}
+		commands = commands[n:]
+	}
+	return nil
+}
+
+// quote makes one word of a shell command.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// each does f for all items, some at a time, and stops at the first error.
+func each[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan T)
+	var wg sync.WaitGroup
+	for range min(transfers, len(items)) {
+		wg.Go(func() {
+			for item := range next {
+				if ctx.Err() != nil {
+					continue // drain
+				}
+				if err := f(ctx, item); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for _, item := range items {
+		next <- item
+	}
+	close(next)
+	wg.Wait()
+	if ctx.Err() == nil {
+		return nil
+	}
+	return errors.Join(context.Cause(ctx))
+}
+
+// list names a few of many.
+func list(names []string) string {
+	if len(names) > 5 {
+		return strings.Join(names[:5], ", ") + fmt.Sprintf(" and %d more", len(names)-5)
+	}
+	return strings.Join(names, ", ")
+}

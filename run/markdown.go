@@ -1,0 +1,122 @@
+package run
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/template"
+	"time"
+)
+
+var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
+	"ms":    func(n int64) string { return (time.Duration(n) * time.Millisecond).String() },
+	"quote": quoteText,
+	"code":  inline,
+	"date":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"sign":  func(ok bool) string { return map[bool]string{true: "passed", false: "FAILED"}[ok] },
+}).Parse(`# Run {{.RunID}}
+
+**{{.Conclusion}}**
+
+{{quote .Task}}
+
+| | |
+|---|---|
+| reason | {{.Reason}} (exit code {{.ExitCode}}) |
+| accepted | {{.Accepted}} |
+| started | {{date .StartedAt}} |
+| time | {{ms .Time.TotalMS}}: {{ms .Time.WorkingMS}} working, {{ms .Time.WaitingMS}} waiting |
+| steps | {{.Steps}} |
+| calls | {{.Calls.Total}}: {{.Calls.Succeeded}} succeeded, {{.Calls.Failed}} failed, {{.Calls.TimedOut}} timed out, {{.Calls.Denied}} denied |
+| tokens | {{.Tokens.Total}}{{if .Tokens.Estimated}} (partly estimated){{end}}: {{.Tokens.Input}} in, {{.Tokens.Output}} out{{if .Tokens.CostUSD}}; ${{printf "%.4f" .Tokens.CostUSD}}{{end}} |
+| sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
+| clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{.Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
+| files | {{code .Dir}} |
+{{if .Brake}}
+Stopped by **{{.Brake.Limit}}**: {{.Brake.Used}} of {{.Brake.Max}}. {{code .Brake.Flag}} raises it.
+{{end}}{{if .Error}}
+Error: {{.Error}}
+{{with .Hint}}
+Hint: {{.}}
+{{end}}{{end}}{{if .Answer}}
+## What the agent says
+
+{{quote .Answer}}
+{{end}}{{if or .Checks .Protected}}
+## Checks
+{{range .Checks}}
+- {{sign .Passed}}: {{.Name}}: {{code .Command}}{{with .ExitCode}}, exit code {{.}}{{end}}{{if .Timeout}}, timed out{{end}}, {{ms .DurationMS}}{{with .Error}}; could not be run: {{.}}{{end}}
+{{- if not .Passed}}{{with .Stdout}}
+
+{{quote .}}{{end}}{{with .Stderr}}
+
+{{quote .}}{{end}}{{end}}{{end}}{{range .Protected}}
+- {{if .Unchanged}}unchanged{{else}}CHANGED{{end}}: {{code .Path}}, SHA-256 {{.Before}}{{if not .Unchanged}} → {{with .After}}{{.}}{{else}}gone{{end}}{{end}}{{end}}
+{{end}}
+## Outputs
+{{with .Patch}}
+Patch {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}:
+{{range .Files}}
+- {{.Kind}} {{code .Path}}{{end}}
+{{range .Skipped}}
+- left out: {{code .Path}}: {{.Reason}}{{end}}
+{{else}}
+No patch.
+{{end}}{{range .Artifacts}}
+- {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}{{end}}{{if .Warnings}}
+
+## Warnings
+{{range .Warnings}}
+- {{.}}{{end}}{{end}}
+
+## Network
+{{if .Network}}
+| target | verdict | reason | times |
+|---|---|---|---|
+{{range .Network}}| {{.Proto}} {{if .Name}}{{.Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
+{{end}}{{else}}
+No target was recorded{{if not .NetworkObserved}}: this provider keeps no record of the network{{end}}.
+{{end}}
+## Limits
+
+| layer | limit | value | enforced by |
+|---|---|---|---|
+{{range .Limits}}| {{.Layer}} | {{.Name}} | {{.Value}} | {{.EnforcedBy}} |
+{{end}}
+## Provenance
+
+| | |
+|---|---|
+| rein | {{.Provenance.Rein}} |
+| model | {{.Provenance.Model}} |
+| inputs | {{.Inputs.Files}} files, {{.Inputs.Bytes}} bytes{{with .Inputs.Dir}} of {{code .}}{{end}}; {{.Inputs.Ignored}} ignored, {{len .Inputs.Secrets}} left out as secret |
+| input tree | {{.Provenance.InputTree}} |
+| configuration | {{.Provenance.ConfigHash}} |
+| task | {{.Provenance.TaskHash}} |
+| sandbox spec | {{.Provenance.SpecHash}} |
+| audit head | {{.AuditHead.Hash}} (record {{.AuditHead.Seq}}) |
+| trace | {{.TraceID}} |
+`))
+
+// WriteMarkdown writes the report for people. What models and sandboxes wrote
+// stands in it as quotations; who shows it on a terminal still strips control
+// characters.
+func (r *Report) WriteMarkdown(w io.Writer) error { return markdown.Execute(w, r) }
+
+// quoteText makes a text a quotation, line by line.
+func quoteText(s string) string {
+	return "> " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n> ")
+}
+
+// inline makes a text code within a line, whatever backquotes it has.
+func inline(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	fence := "`"
+	for strings.Contains(s, fence) {
+		fence += "`"
+	}
+	if len(fence) > 1 {
+		return fmt.Sprintf("%s %s %s", fence, s, fence)
+	}
+	return fence + s + fence
+}

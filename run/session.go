@@ -1,0 +1,249 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
+	"github.com/rein-sh/rein/tool"
+)
+
+// Session is a run in progress, as its Worker sees it. Its methods may be
+// called concurrently.
+type Session struct{ r *runner }
+
+// RunID is the run's id.
+func (s *Session) RunID() string { return s.r.o.ID }
+
+// Task is what is to be done.
+func (s *Session) Task() string { return s.r.o.Task }
+
+// Workspace reports whether a directory was copied in.
+func (s *Session) Workspace() bool { return s.r.inputs != nil }
+
+// Sandbox is the run's sandbox.
+func (s *Session) Sandbox() *sandbox.Sandbox { return s.r.box }
+
+// Budget counts the run's use of its limits.
+func (s *Session) Budget() *budget.Tree { return s.r.tree }
+
+// Masker masks known values; it may be nil.
+func (s *Session) Masker() *secret.Masker { return s.r.o.Masker }
+
+// Emit tells the watcher of an event; its Time is set here.
+func (s *Session) Emit(e Event) { s.r.emit(e) }
+
+// Warn puts a sentence into the report and tells the watcher.
+func (s *Session) Warn(format string, args ...any) { s.r.warn(format, args...) }
+
+// Tools returns the built-in tools bound to this run.
+func (s *Session) Tools() (*tool.Set, error) {
+	return tool.Builtin(tool.Options{
+		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
+		Finish: s.Finish, Shorten: s.r.keeper.shorten,
+	})
+}
+
+// NewCallID returns an id for a call.
+func (s *Session) NewCallID() string { return "call_" + NewID() }
+
+// Finish ends the work: the outputs are saved, the acceptance checks run and
+// the sandbox destroyed. It goes on when ctx has ended. What came of it is said
+// in a sentence; a second call waits for the first and says the same.
+func (s *Session) Finish(ctx context.Context) (string, error) {
+	return s.r.close(ctx, SaveTimeout, s.r.o.Accept)
+}
+
+// Said is one entry of the transcript: what a model was sent or answered.
+type Said struct {
+	// Kind is audit.KindModelRequest or audit.KindModelReply.
+	Kind audit.Kind
+	Step int
+	// Data is what was said, exactly; it is masked.
+	Data any
+	// Note is recorded in the audit log beside the entry's hash: counts, never
+	// content.
+	Note any
+}
+
+// Say writes an entry of the transcript and records its hash.
+func (s *Session) Say(e Said) error {
+	note := saidNote{Step: e.Step, Note: e.Note}
+	if s.r.talk != nil {
+		var err error
+		if note.Entry, note.Hash, err = s.r.talk.append(e); err != nil {
+			return err
+		}
+	}
+	return s.r.record(e.Kind, "", note)
+}
+
+// saidNote is the data of audit.KindModelRequest and KindModelReply.
+type saidNote struct {
+	Step  int    `json:"step"`
+	Entry int    `json:"transcript_entry,omitempty"`
+	Hash  string `json:"transcript_sha256,omitempty"`
+	Note  any    `json:"note,omitempty"`
+}
+
+// Spent counts what a reply cost. The *budget.Breach says that it was too much.
+func (s *Session) Spent(t Tokens) error {
+	r := s.r
+	r.mu.Lock()
+	sum := &r.report.Tokens
+	sum.Input += t.Input
+	sum.Cached += t.Cached
+	sum.Output += t.Output
+	sum.Total += t.Input + t.Output
+	sum.CostUSD += t.CostUSD
+	sum.Estimated = sum.Estimated || t.Estimated
+	r.mu.Unlock()
+	return r.tree.Spend(budget.Spent{Tokens: t.Input + t.Output, Cost: budget.Dollars(t.CostUSD)})
+}
+
+// Called records a call that has ended: in the audit log, in the report's
+// counts, and as progress, if it was any.
+func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
+	r := s.r
+	summary := Summarize(c, r.o.Masker)
+	r.count(c, res)
+	r.progress(c, res)
+	code := ""
+	if res.Err != nil {
+		code = res.Err.Code
+	}
+	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: summary, OK: res.OK,
+		ExitCode: res.ExitCode, Timeout: res.Timeout, Code: code, Bytes: res.OutputBytes, DurationMS: res.DurationMS}})
+	return r.record(audit.KindTool, c.ID, toolRecord{
+		Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: summary, ParametersHash: hash(c.Arguments),
+		OK: res.OK, ExitCode: res.ExitCode, Timeout: res.Timeout, DurationMS: res.DurationMS,
+		OutputBytes: res.OutputBytes, Truncated: res.Truncated, Network: res.Network, Error: res.Err, Why: why(res),
+	})
+}
+
+// toolRecord is the data of audit.KindTool: everything about one call but its
+// output.
+type toolRecord struct {
+	Step           int                     `json:"step"`
+	Tool           string                  `json:"tool"`
+	ModelCallID    string                  `json:"model_call_id,omitempty"`
+	Parameters     string                  `json:"parameters"`
+	ParametersHash string                  `json:"parameters_sha256"`
+	OK             bool                    `json:"ok"`
+	ExitCode       *int                    `json:"exit_code"`
+	Timeout        bool                    `json:"timeout"`
+	DurationMS     int64                   `json:"duration_ms"`
+	OutputBytes    int64                   `json:"output_bytes"`
+	Truncated      bool                    `json:"truncated"`
+	Network        []sandbox.NetworkRecord `json:"network,omitempty"`
+	Error          *tool.Error             `json:"error,omitempty"`
+	Why            string                  `json:"why,omitempty"`
+}
+
+func why(res tool.Result) string {
+	switch {
+	case res.OK:
+		return ""
+	case res.Err != nil:
+		return string(res.Err.Class) + " " + res.Err.Code
+	case res.Timeout:
+		return "timeout"
+	case res.Signal != "":
+		return res.Signal
+	case res.ExitCode != nil:
+		return "exit code"
+	case res.Background != nil && res.Background.Running:
+		return "running in the background"
+	}
+	return "the exit code is not known"
+}
+
+func (r *runner) count(c tool.Call, res tool.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := &r.report.Calls
+	n.Total++
+	n.ByTool[c.Name]++
+	running := res.Background != nil && res.Background.Running
+	switch {
+	case res.OK:
+		n.Succeeded++
+	case !running || res.Err != nil:
+		n.Failed++
+	}
+	if res.Timeout {
+		n.TimedOut++
+	}
+	if e := res.Err; e != nil {
+		switch e.Code {
+		case tool.CodePathDenied, tool.CodeSecretPath, tool.CodeNetworkDenied, tool.CodeDenied:
+			n.Denied++
+		case tool.CodeSandboxLost:
+			r.lost = e
+		}
+	}
+	if bg := res.Background; bg != nil {
+		if i := slices.Index(r.background, bg.ID); bg.Running && i < 0 {
+			r.background = append(r.background, bg.ID)
+		} else if !bg.Running && i >= 0 {
+			r.background = slices.Delete(r.background, i, i+1)
+		}
+	}
+	if res.Spill != nil {
+		r.spills = append(r.spills, *res.Spill)
+	}
+}
+
+// progress tells the keeper of a result, without what differs between two runs
+// of the same call.
+func (r *runner) progress(c tool.Call, res tool.Result) {
+	if bg := res.Background; bg != nil && bg.Running {
+		r.keeper.progress.Background(bg.ID, bg.Bytes)
+		return
+	}
+	seen, _ := json.Marshal(struct { // plain data always encodes
+		Stdout, Stderr string
+		File           *tool.File
+	}{res.Stdout, res.Stderr, res.File})
+	r.keeper.progress.Call(c.Name, c.Arguments, res.OK, seen)
+}
+
+// Waiting tells the watcher why the run waits, and counts the time apart until
+// done is called.
+func (s *Session) Waiting(why string) (done func()) {
+	s.r.emit(Event{Kind: EventWait, Text: why})
+	return s.r.tree.Waiting()
+}
+
+// summaryBytes bounds a parameter summary.
+const summaryBytes = 300
+
+// Summarize is a call's parameters in one masked line, without contents.
+func Summarize(c tool.Call, m *secret.Masker) string {
+	var args map[string]any
+	if json.Unmarshal(c.Arguments, &args) != nil {
+		return cut(m.String(string(c.Arguments)), summaryBytes)
+	}
+	if text, ok := args["content"].(string); ok {
+		args["content"] = map[string]any{"bytes": len(text), "sha256": hash([]byte(text))[:12]}
+	}
+	if command, ok := args["command"].(string); ok && len(args) == 1 {
+		return cut(m.String(command), summaryBytes)
+	}
+	b, _ := json.Marshal(args) // it came from JSON
+	return cut(string(m.JSON(b)), summaryBytes)
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n] + "…"
+}

@@ -1,0 +1,60 @@
+package run
+
+import (
+	"encoding/json"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rein-sh/rein/secret"
+)
+
+// transcript is what was said, one JSON object a line. The hash of each line,
+// without its newline, is in the audit log.
+type transcript struct {
+	masker *secret.Masker
+	mu     sync.Mutex
+	file   *os.File
+	n      int
+}
+
+type transcriptEntry struct {
+	Entry int             `json:"entry"`
+	Time  time.Time       `json:"time"`
+	Kind  string          `json:"kind"`
+	Step  int             `json:"step"`
+	Data  json.RawMessage `json:"data"`
+}
+
+func newTranscript(path string, m *secret.Masker) (*transcript, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &transcript{masker: m, file: f}, nil
+}
+
+func (t *transcript) append(e Said) (int, string, error) {
+	data, err := json.Marshal(e.Data)
+	if err != nil {
+		return 0, "", err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	line, err := json.Marshal(transcriptEntry{Entry: t.n + 1, Time: time.Now(), Kind: string(e.Kind), Step: e.Step, Data: t.masker.JSON(data)})
+	if err != nil {
+		return 0, "", err
+	}
+	if _, err := t.file.Write(append(line, '\n')); err != nil {
+		return 0, "", err
+	}
+	t.n++
+	return t.n, hash(line), nil
+}
+
+func (t *transcript) close() error {
+	if t == nil {
+		return nil
+	}
+	return t.file.Close()
+}
