@@ -62,6 +62,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("XDG_CONFIG_HOME", "")
 			e.Setenv("XDG_STATE_HOME", "")
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector sleeps a second in every rein that ends well
 			e.Defer(func() { endAll(t, e) })
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
