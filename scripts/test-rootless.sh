@@ -17,8 +17,18 @@ if [ -c /dev/net/tun ] && ! setpriv --reuid="$user" --regid="$user" --init-group
 	chmod 0666 /dev/net/tun
 fi
 
+# Ubuntu 24.04 lets no unprivileged program make user namespaces. The profile
+# that rein probe prints names one binary; tests have many.
+restrict=/proc/sys/kernel/apparmor_restrict_unprivileged_userns
+restore=
+if [ "$(cat "$restrict" 2>/dev/null)" = 1 ]; then
+	echo "setting kernel.apparmor_restrict_unprivileged_userns=0 until the tests have ended"
+	echo 0 >"$restrict"
+	restore="echo 1 >$restrict"
+fi
+
 copy=$(mktemp -d "${TMPDIR:-/tmp}/rein-rootless.XXXXXX")
-trap 'rm -rf "$copy"' EXIT
+trap 'rm -rf "$copy"; eval "$restore"' EXIT
 chmod 0755 "$copy"
 mkdir "$copy/tree" "$copy/exec"
 git ls-files -z -co --exclude-standard | while IFS= read -r -d '' f; do

@@ -83,6 +83,7 @@ func TestBreaches(t *testing.T) {
 		{"long function", "sandbox/fn.go", "package sandbox\n\nfunc f() {\n" + strings.Repeat("\t_ = 0\n", 79) + "}\n",
 			"sandbox/fn.go:3: f has 81 lines, more than 80"},
 		{"path", "docs/x.md", "see\n/wo" + "rk/main\n", "docs/x.md:2: "},
+		{"link", "docs/x.md", "[good](architecture.md#a) [out](https://example.org) [bad](../gone.md)\n", "docs/x.md points at gone.md, which is not there"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fsys := good()

@@ -152,3 +152,27 @@ func (t *Tree) paths() []string {
 	}
 	return faults
 }
+
+var link = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
+
+// links checks that what documents point at inside the tree is there.
+func (t *Tree) links() []string {
+	there := map[string]bool{}
+	for _, f := range t.Files {
+		for name := f.Name; name != "."; name = path.Dir(name) {
+			there[name] = true
+		}
+	}
+	var faults []string
+	for _, f := range t.Files {
+		if path.Ext(f.Name) != ".md" {
+			continue
+		}
+		for _, m := range link.FindAllSubmatch(f.Text, -1) {
+			if target := path.Join(f.Package(), string(m[1])); !there[target] {
+				faults = append(faults, fmt.Sprintf("%s points at %s, which is not there", f.Name, target))
+			}
+		}
+	}
+	return faults
+}
