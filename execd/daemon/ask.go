@@ -192,16 +192,6 @@ func endLeftovers(p Process) {
 	waitFor(p.Gone(), killWait)
 }
 
-func (r *registry) interruptAll(reason string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.entries {
-		if e.job != nil {
-			e.job.interrupt(reason)
-		}
-	}
-}
-
 // features answers GET /rein/features.
 func (s *Server) features(w http.ResponseWriter, _ *http.Request) {
 	t := s.cfg.Machine.Traits()

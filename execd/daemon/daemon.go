@@ -161,12 +161,12 @@ func (s *Server) osPath(p string) string { return filepath.Join(s.cfg.Root, p) }
 
 func (s *Server) routes() {
 	for pattern, h := range map[string]http.HandlerFunc{
-		"GET /ping":            func(w http.ResponseWriter, _ *http.Request) { done(w) },
-		"POST /command":        s.runCommand,
-		"DELETE /command":      s.interruptCommand,
-		"GET /command/{a}/{b}": s.askCommand,
-		"GET /rein/features":   s.features,
-		"GET /rein/port":       s.portOwner,
+		"GET /ping":               func(w http.ResponseWriter, _ *http.Request) { done(w) },
+		"POST /command":           s.runCommand,
+		"DELETE /command":         s.interruptCommand,
+		"GET /command/{a}/{b}":    s.askCommand,
+		"GET /rein/features":      s.features,
+		"GET /rein/port":          s.portOwner,
 		"GET /metrics":            s.metrics,
 		"GET /metrics/watch":      s.watchMetrics,
 		"GET /files/info":         s.fileInfo,
@@ -244,7 +244,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	close(s.closing)
-	s.commands.interruptAll(execd.KilledByShutdown)
+	s.commands.endAll(killWait)
 	err := s.cfg.Machine.Close()
 	s.running.Wait()
 	return errors.Join(err, s.files.close())

@@ -1,10 +1,14 @@
 package daemon
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -21,16 +25,44 @@ const maxEntries = 100_000
 // describer makes FileInfo values; it reads the names of users once.
 type describer struct {
 	srv           *Server
+	hash          bool // also of the content of regular files
 	users, groups map[uint32]string
 }
 
-func (s *Server) describer() *describer {
-	return &describer{srv: s, users: map[uint32]string{}, groups: map[uint32]string{}}
+func (s *Server) describer(q url.Values) *describer {
+	return &describer{srv: s, hash: q.Get("hash") == "1", users: map[uint32]string{}, groups: map[uint32]string{}}
 }
 
-// describe makes the wire form of a file. Linux's stat has no time of birth;
-// CreatedAt is the time of the last change of the inode.
-func (d *describer) describe(shown string, info fs.FileInfo) execd.FileInfo {
+// describe makes the wire form of a file of sc, by its name there.
+func (d *describer) describe(sc scope, name string, info fs.FileInfo) (execd.FileInfo, error) {
+	f := d.fromStat(sc.shown(name), info)
+	var err error
+	switch {
+	case f.Type == "symlink":
+		f.Target, err = sc.readlink(name)
+	case f.Type == "file" && d.hash:
+		f.SHA256, err = sc.hash(name)
+	}
+	return f, err
+}
+
+// hash is the SHA-256 of a regular file, in hexadecimal.
+func (sc scope) hash(name string) (string, error) {
+	f, _, err := sc.openRegular(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// fromStat makes what stat tells. Linux's has no time of birth; CreatedAt is
+// the time of the last change of the inode.
+func (d *describer) fromStat(shown string, info fs.FileInfo) execd.FileInfo {
 	f := execd.FileInfo{Path: shown, Size: info.Size(), ModifiedAt: info.ModTime(), CreatedAt: info.ModTime(), Mode: octal(info.Mode())}
 	switch m := info.Mode(); {
 	case m.IsRegular():
@@ -97,14 +129,14 @@ var specialBits = [...]struct {
 // fileInfo answers GET /files/info.
 func (s *Server) fileInfo(w http.ResponseWriter, r *http.Request) {
 	found := map[string]execd.FileInfo{}
-	d := s.describer()
-	if s.each(w, r.URL.Query(), func(sc scope, p, name string) error {
+	q := r.URL.Query()
+	d := s.describer(q)
+	if s.each(w, q, func(sc scope, p, name string) error {
 		info, err := sc.lstat(name)
-		if err != nil {
-			return err
+		if err == nil {
+			found[p], err = d.describe(sc, name, info)
 		}
-		found[p] = d.describe(sc.shown(name), info)
-		return nil
+		return err
 	}) {
 		reply(w, found)
 	}
@@ -121,14 +153,7 @@ func (s *Server) listDirectory(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	list := []execd.FileInfo{}
-	err := s.walk(q.Get(execd.RootQuery), q.Get("path"), func(level int, f execd.FileInfo, _ fs.FileInfo) (bool, error) {
-		if level > depth {
-			return false, nil
-		}
-		list = append(list, f)
-		return level < depth, nil
-	})
+	list, err := s.walk(q, func(level int, _ fs.FileInfo) (bool, bool) { return level <= depth, level < depth })
 	s.replyList(w, list, err)
 }
 
@@ -145,12 +170,8 @@ func (s *Server) searchFiles(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	list := []execd.FileInfo{}
-	err = s.walk(q.Get(execd.RootQuery), q.Get("path"), func(_ int, f execd.FileInfo, info fs.FileInfo) (bool, error) {
-		if !info.IsDir() && match(info.Name()) {
-			list = append(list, f)
-		}
-		return true, nil
+	list, err := s.walk(q, func(_ int, info fs.FileInfo) (bool, bool) {
+		return !info.IsDir() && match(info.Name()), true
 	})
 	s.replyList(w, list, err)
 }
@@ -164,40 +185,42 @@ func (s *Server) replyList(w http.ResponseWriter, list []execd.FileInfo, err err
 	reply(w, list)
 }
 
-// walk visits everything beneath a directory; visit says whether to go into
-// what it was given. Links are not followed, what vanishes meanwhile is
-// skipped.
-func (s *Server) walk(root, dir string, visit func(level int, f execd.FileInfo, info fs.FileInfo) (bool, error)) error {
-	if dir == "" {
-		return refuse(http.StatusBadRequest, execd.CodeMissingQuery, "path is missing")
-	}
-	sc, err := s.scope(root)
+// walk visits everything beneath the directory of a query; wanted says whether
+// to describe what it was given, and whether to go into it. Links are not
+// followed, what vanishes meanwhile is left out.
+func (s *Server) walk(q url.Values, wanted func(level int, info fs.FileInfo) (describe, into bool)) ([]execd.FileInfo, error) {
+	dir, err := onePath(q)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	sc, err := s.scope(q.Get(execd.RootQuery))
+	if err != nil {
+		return nil, err
 	}
 	defer sc.done()
 	name, err := sc.name(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	info, err := sc.lstat(name)
 	if err != nil {
-		return at(dir, err)
+		return nil, at(dir, err)
 	}
 	if !info.IsDir() {
-		return refuse(http.StatusBadRequest, execd.CodeInvalidFile, "%s: it is %s, not a directory", dir, kindOf(info.Mode()))
+		return nil, refuse(http.StatusBadRequest, execd.CodeInvalidFile, "%s: it is %s, not a directory", dir, kindOf(info.Mode()))
 	}
-	wk := walker{scope: sc, describer: s.describer(), visit: visit}
+	wk := walker{scope: sc, describer: s.describer(q), wanted: wanted, found: []execd.FileInfo{}}
 	if err := wk.dir(name, 1); err != nil {
-		return at(dir, err)
+		return nil, at(dir, err)
 	}
-	return nil
+	return wk.found, nil
 }
 
 type walker struct {
 	scope
 	describer *describer
-	visit     func(level int, f execd.FileInfo, info fs.FileInfo) (bool, error)
+	wanted    func(level int, info fs.FileInfo) (describe, into bool)
+	found     []execd.FileInfo
 	seen      int
 }
 
@@ -212,27 +235,32 @@ func (wk *walker) dir(name string, level int) error {
 		return err
 	}
 	for _, n := range names {
-		child := path.Join(name, n)
-		info, err := wk.lstat(child)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		err := wk.visit(path.Join(name, n), level)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
+	}
+	return nil
+}
+
+func (wk *walker) visit(name string, level int) error {
+	info, err := wk.lstat(name)
+	if err != nil {
+		return err
+	}
+	if wk.seen++; wk.seen > maxEntries {
+		return refuse(http.StatusRequestEntityTooLarge, execd.CodeTooLarge, "more than %d files: ask for a part", maxEntries)
+	}
+	describe, into := wk.wanted(level, info)
+	if describe {
+		f, err := wk.describer.describe(wk.scope, name, info)
 		if err != nil {
 			return err
 		}
-		if wk.seen++; wk.seen > maxEntries {
-			return refuse(http.StatusRequestEntityTooLarge, execd.CodeTooLarge, "more than %d files: ask for a part", maxEntries)
-		}
-		into, err := wk.visit(level, wk.describer.describe(wk.shown(child), info), info)
-		if err != nil {
-			return err
-		}
-		if !into || !info.IsDir() {
-			continue
-		}
-		if err := wk.dir(child, level+1); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+		wk.found = append(wk.found, f)
+	}
+	if into && info.IsDir() {
+		return wk.dir(name, level+1)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func newOS(t *testing.T, opts daemon.OSOptions) *daemon.OS {
 }
 
 // publicDir is a directory that every user can pass through.
-func publicDir(t *testing.T) string {
+func publicDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "execd-test-")
 	if err != nil {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -76,7 +77,9 @@ func (w *warden) write(payload []byte, fds []int) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errWardenLost, err)
 	}
-	_, err = w.conn.Write(b[n:])
+	if n < len(b) {
+		_, err = w.conn.Write(b[n:])
+	}
 	return err
 }
 
@@ -106,9 +109,10 @@ func (w *warden) start(p *osProcess, req wardenRequest, fds []int) error {
 // read handles the warden's messages until it ends.
 func (w *warden) read() {
 	defer w.lost()
-	var b [8]byte
+	in := bufio.NewReaderSize(w.conn, 8*wardenMessage)
+	var b [wardenMessage]byte
 	for {
-		if _, err := io.ReadFull(w.conn, b[:]); err != nil {
+		if _, err := io.ReadFull(in, b[:]); err != nil {
 			return
 		}
 		kind := int(binary.LittleEndian.Uint32(b[:]))

@@ -127,6 +127,25 @@ func (r *registry) gone(e *entry) {
 	r.mu.Unlock()
 }
 
+// endAll ends every running command and waits at most d for the results.
+func (r *registry) endAll(d time.Duration) {
+	r.mu.Lock()
+	var jobs []*job
+	for _, e := range r.entries {
+		if e.job != nil {
+			jobs = append(jobs, e.job)
+		}
+	}
+	r.mu.Unlock()
+	deadline := time.Now().Add(d)
+	for _, j := range jobs {
+		j.interrupt(execd.KilledByShutdown)
+	}
+	for _, j := range jobs {
+		waitFor(j.finished, time.Until(deadline))
+	}
+}
+
 func (r *registry) forgetLocked() {
 	for len(r.ended)-r.first > execd.MaxStoredCommands {
 		e := r.ended[r.first]

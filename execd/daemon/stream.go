@@ -21,6 +21,7 @@ const (
 	maxLine       = 1 << 20 // a longer line is split over events
 	maxEventText  = 3 << 20 // and one whose encoding is longer
 	pingEvery     = 3 * time.Second
+	greetingDelay = 5 * time.Millisecond // how long the first events wait to go with the next
 	defaultStall  = 10 * time.Second
 	outputInitial = 4 << 10
 )
@@ -78,6 +79,7 @@ func (s *stream) greet(id string, known bool) {
 	}
 	s.event(e)
 	s.event(execd.Event{Type: execd.EventPing, Text: "pong"})
+	<-s.ready // serve waits a moment for more
 }
 
 // end appends what is left of unterminated lines and the terminal event.
@@ -265,6 +267,11 @@ func (s *stream) serve(ctx context.Context, w http.ResponseWriter, stall time.Du
 	ctl := http.NewResponseController(w)
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
+	// Most commands are over in a few milliseconds, and then all goes at once.
+	select {
+	case <-s.ready:
+	case <-time.After(greetingDelay):
+	}
 	var batch []byte
 	for {
 		var ended bool

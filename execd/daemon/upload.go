@@ -155,7 +155,7 @@ func (s *Server) write(meta execd.UploadMetadata, content io.Reader) (execd.Uplo
 	if err := wr.fill(content); err != nil {
 		return u, at(meta.Path, uploadError(err))
 	}
-	u = execd.Uploaded{Path: sc.shown(name), Size: wr.size, SHA256: hex.EncodeToString(wr.hash)}
+	u = execd.Uploaded{Path: sc.shown(name), Size: wr.size, SHA256: hex.EncodeToString(wr.sum)}
 	if opts.SHA256 != "" && !strings.EqualFold(opts.SHA256, u.SHA256) {
 		return u, at(meta.Path, mismatch("the uploaded bytes have the SHA-256 %s, not %s", u.SHA256, strings.ToLower(opts.SHA256)))
 	}

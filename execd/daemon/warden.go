@@ -121,19 +121,34 @@ func (w *wardenProc) serve() error {
 	if err := w.send(wardenStarted, pid); err != nil {
 		return err
 	}
+	return w.collect(pid)
+}
+
+// collect waits for the children, of which pid is the leader, to the last.
+func (w *wardenProc) collect(leader int) error {
+	var message []byte
 	for {
+		// What is known is sent before waiting, and together with the end when
+		// there is nothing to wait for, as after most commands.
+		flag := 0
+		if len(message) > 0 {
+			flag = unix.WNOHANG
+		}
 		var ws unix.WaitStatus
-		got, err := unix.Wait4(-1, &ws, 0, nil)
+		pid, err := unix.Wait4(-1, &ws, flag, nil)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.ECHILD:
-			return w.send(wardenEmpty, 0)
+			return w.sendAll(appendMessage(message, wardenEmpty, 0))
 		case err != nil:
 			return fmt.Errorf("wait4: %w", err)
-		case got == pid:
-			if err := w.send(wardenExited, int(ws)); err != nil {
+		case pid == 0:
+			if err := w.sendAll(message); err != nil {
 				return err
 			}
+			message = nil
+		case pid == leader:
+			message = appendMessage(message, wardenExited, int(ws))
 		}
 	}
 }

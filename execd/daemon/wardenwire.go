@@ -133,13 +133,20 @@ func parseRights(oob []byte) ([]int, error) {
 	return fds, nil
 }
 
-// send writes one message to the daemon.
-func (w *wardenProc) send(kind, value int) error {
-	var b [8]byte
-	binary.LittleEndian.PutUint32(b[:], uint32(kind))
-	binary.LittleEndian.PutUint32(b[4:], uint32(value))
+// wardenMessage is the size of a warden's message.
+const wardenMessage = 8
+
+func appendMessage(b []byte, kind, value int) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(kind))
+	return binary.LittleEndian.AppendUint32(b, uint32(value))
+}
+
+func (w *wardenProc) send(kind, value int) error { return w.sendAll(appendMessage(nil, kind, value)) }
+
+// sendAll writes messages to the daemon. They fit the socket's buffer at once.
+func (w *wardenProc) sendAll(b []byte) error {
 	for {
-		_, err := unix.SendmsgN(wardenFD, b[:], nil, nil, unix.MSG_NOSIGNAL)
+		_, err := unix.SendmsgN(wardenFD, b, nil, nil, unix.MSG_NOSIGNAL)
 		if err != unix.EINTR {
 			return err
 		}
