@@ -95,19 +95,23 @@ type rawConn struct {
 	ep tcpip.Endpoint
 }
 
-// dial tries until something answers or ctx ends.
+// dial tries until something accepts or refuses, or ctx ends.
 func (g *Gateway) dial(ctx context.Context, port uint16) (rawConn, error) {
-	for patience := firstPatience; ; patience = min(2*patience, lastPatience) {
+	var last error
+	for patience := firstPatience; ctx.Err() == nil; patience = min(2*patience, lastPatience) {
 		attempt, cancel := context.WithTimeout(ctx, patience)
 		c, err := g.connect(attempt, port)
-		cancel()
 		if err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+			cancel()
 			return c, err
 		}
-		if ctx.Err() != nil {
-			return c, context.Cause(ctx)
+		if attempt.Err() == nil {
+			last = err
+			<-attempt.Done() // the next attempt is not made before this one's time is up
 		}
+		cancel()
 	}
+	return rawConn{}, errors.Join(ctx.Err(), last)
 }
 
 // connect makes one attempt. gonet has the same, but turns every error into
@@ -143,8 +147,6 @@ func (g *Gateway) connect(ctx context.Context, port uint16) (rawConn, error) {
 		return rawConn{}, syscall.ECONNREFUSED
 	default:
 		ep.Abort()
-		// The next attempt is not made before this one's time is up.
-		<-ctx.Done()
 		return rawConn{}, errors.New(terr.String())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -61,16 +62,15 @@ type Gateway struct {
 	closeErr error
 }
 
-// New starts a gateway on o.FD. Errors are *Error.
+// New starts a gateway on o.FD, which it closes when it fails. Errors are
+// *Error.
 func New(o Options) (*Gateway, error) {
 	subject := "fd " + strconv.Itoa(o.FD)
-	switch {
-	case o.FD <= 0:
-		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: subject, Err: errors.New("not a descriptor")}
-	case o.Record == nil:
-		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: subject, Err: errors.New("nothing records what is refused")}
-	case o.MaxConns < 0:
-		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: subject, Err: fmt.Errorf("MaxConns %d is negative", o.MaxConns)}
+	if err := o.check(); err != nil {
+		if o.FD > 0 {
+			_ = unix.Close(o.FD) // err is why
+		}
+		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: subject, Err: err}
 	}
 	if o.MaxConns == 0 {
 		o.MaxConns = defaultMaxConns
@@ -84,6 +84,18 @@ func New(o Options) (*Gateway, error) {
 			Hint: "it must be a tap opened with IFF_NO_PI, or a bound AF_PACKET socket"}
 	}
 	return g, nil
+}
+
+func (o Options) check() error {
+	switch {
+	case o.FD <= 0:
+		return errors.New("not a descriptor")
+	case o.Record == nil:
+		return errors.New("nothing records what is refused")
+	case o.MaxConns < 0:
+		return fmt.Errorf("MaxConns %d is negative", o.MaxConns)
+	}
+	return nil
 }
 
 // start puts the stack on the descriptor and begins to read it.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -252,10 +253,10 @@ func prompt(t *testing.T, what string, f func()) {
 func TestRefusesTCP(t *testing.T) {
 	t.Parallel()
 	ns, _, rec := start(t, egress.Options{})
-	for _, to := range []string{
-		egress.Gateway4 + ":80", "10.88.0.77:8080", "1.1.1.1:443", "169.254.169.254:80", "240.0.0.1:1", "192.168.1.1:65535",
-		"[" + egress.Gateway6 + "]:80", "[fd72:6569:6e00::77]:80", "[2606:4700::1111]:443", "[fe80::1%eth0]:22",
-	} {
+	for _, to := range ns.reachable(
+		egress.Gateway4+":80", "10.88.0.77:8080", "1.1.1.1:443", "169.254.169.254:80", "240.0.0.1:1", "192.168.1.1:65535",
+		"["+egress.Gateway6+"]:80", "[fd72:6569:6e00::77]:80", "[2606:4700::1111]:443", "[fe80::1%eth0]:22",
+	) {
 		prompt(t, to, func() {
 			ns.do(func() error {
 				c, err := net.DialTimeout("tcp", to, 5*time.Second)
@@ -289,10 +290,10 @@ func wantAttempt(t *testing.T, rec *records, proto policy.Proto, to string) {
 func TestRefusesUDP(t *testing.T) {
 	t.Parallel()
 	ns, _, rec := start(t, egress.Options{})
-	for _, to := range []string{
-		egress.Gateway4 + ":123", "10.88.0.77:9", "8.8.8.8:443", "[" + egress.Gateway6 + "]:123", "[2001:4860:4860::8888]:443",
-	} {
-		for _, size := range []int{1, 100_000 % 65000} { // one frame, and fragments' worth
+	for _, to := range ns.reachable(
+		egress.Gateway4+":123", "10.88.0.77:9", "8.8.8.8:443", "["+egress.Gateway6+"]:123", "[2001:4860:4860::8888]:443",
+	) {
+		for _, size := range []int{1, 65507} { // the longest does not fit a frame
 			prompt(t, to, func() {
 				ns.do(func() error {
 					c, err := net.Dial("udp", to)
@@ -319,7 +320,7 @@ func TestRefusesDNS(t *testing.T) {
 	t.Parallel()
 	ns, _, rec := start(t, egress.Options{})
 	for _, network := range []string{"udp", "tcp"} {
-		for i, server := range []string{egress.Gateway4 + ":53", "8.8.8.8:53", "[2001:4860:4860::8888]:53"} {
+		for i, server := range ns.reachable(egress.Gateway4+":53", "8.8.8.8:53", "[2001:4860:4860::8888]:53") {
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeTXT, dns.TypeANY, dns.TypeHTTPS, 65280} {
 				name := network + strconv.Itoa(i) + ".Example.COM."
 				prompt(t, name, func() {
@@ -371,25 +372,30 @@ func TestRefusesLookups(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
-	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
+	fd := func() int {
+		fd, err := syscall.Open(os.DevNull, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
 	}
-	fd, err := syscall.Dup(int(file.Fd()))
-	if err != nil {
-		t.Fatal(err)
+	regular := func() int {
+		fd, err := syscall.Open(filepath.Join(t.TempDir(), "f"), syscall.O_RDWR|syscall.O_CREAT|syscall.O_CLOEXEC, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
 	}
-	file.Close()
 	record := func(egress.Attempt) {}
 	for name, c := range map[string]struct {
 		o    egress.Options
 		kind egress.Kind
 	}{
 		"zero":         {egress.Options{}, egress.KindInvalid},
-		"no record":    {egress.Options{FD: fd}, egress.KindInvalid},
-		"negative":     {egress.Options{FD: fd, Record: record, MaxConns: -1}, egress.KindInvalid},
+		"no record":    {egress.Options{FD: fd()}, egress.KindInvalid},
+		"negative":     {egress.Options{FD: fd(), Record: record, MaxConns: -1}, egress.KindInvalid},
 		"not open":     {egress.Options{FD: 1 << 20, Record: record}, egress.KindHost},
-		"regular file": {egress.Options{FD: fd, Record: record}, egress.KindHost},
+		"regular file": {egress.Options{FD: regular(), Record: record}, egress.KindHost},
 	} {
 		var e *egress.Error
 		if _, err := egress.New(c.o); !errors.As(err, &e) || e.Kind != c.kind {

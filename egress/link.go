@@ -58,7 +58,7 @@ func newLink(fd int, admit admitFunc) (*link, error) {
 	switch {
 	case err != nil:
 	case st.Mode&unix.S_IFMT == unix.S_IFSOCK:
-		growBuffers(fd)
+		tuneSocket(fd)
 	case st.Mode&unix.S_IFMT != unix.S_IFCHR:
 		err = errors.New("neither a device nor a socket")
 	}
@@ -72,15 +72,18 @@ func newLink(fd int, admit admitFunc) (*link, error) {
 	return l, nil
 }
 
-// growBuffers raises a socket's buffers as far as it may: the FORCE options
+// tuneSocket raises a socket's buffers as far as it may: the FORCE options
 // need CAP_NET_ADMIN over the socket's namespace, the others stop at the
-// host's limit. What cannot be raised only costs throughput.
-func growBuffers(fd int) {
+// host's limit. What cannot be raised only costs throughput. What the host's
+// kernel itself sends on the interface is not the sandbox's and is not read,
+// where the kernel can tell (4.20); else the source address does.
+func tuneSocket(fd int) {
 	for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], socketBuffer) != nil {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], socketBuffer)
 		}
 	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 }
 
 func (l *link) start() { go l.read() }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -50,6 +52,7 @@ type netns struct {
 	tb   testing.TB
 	work chan func()
 	done chan struct{}
+	v6   bool // whether the host has IPv6
 }
 
 func newNetns(tb testing.TB) *netns {
@@ -108,7 +111,7 @@ func (ns *netns) tap() (fd int) {
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 			return fmt.Errorf("TUNSETIFF: %w", err)
 		}
-		return configure()
+		return ns.configure()
 	})
 	if fd < 0 {
 		ns.tb.Skip("/dev/net/tun cannot be opened")
@@ -137,7 +140,7 @@ func (ns *netns) veth() (fd int) {
 			return err
 		}
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: host.Attrs().Index})
-		return errors.Join(err, configure())
+		return errors.Join(err, ns.configure())
 	})
 	return fd
 }
@@ -145,7 +148,7 @@ func (ns *netns) veth() (fd int) {
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
 // configure gives the interface eth0 of this namespace what a provider would.
-func configure() error {
+func (ns *netns) configure() error {
 	if lo, err := netlink.LinkByName("lo"); err != nil {
 		return err
 	} else if err := netlink.LinkSetUp(lo); err != nil {
@@ -181,7 +184,11 @@ func configure() error {
 			return err
 		}
 		addr.Flags = a.flags
-		if err := netlink.AddrAdd(eth, addr); err != nil {
+		err = netlink.AddrAdd(eth, addr)
+		if err != nil && addr.IP.To4() == nil {
+			return nil // IPv6 is switched off
+		}
+		if err != nil {
 			return fmt.Errorf("address %s: %w", addr, err)
 		}
 		_, all, err := net.ParseCIDR(a.all)
@@ -196,10 +203,16 @@ func configure() error {
 	// when its local route is in place.
 	for u := range routes {
 		if u.Type == unix.RTM_NEWROUTE && u.Route.Type == unix.RTN_LOCAL && u.Dst != nil && u.Dst.IP.Equal(net.ParseIP(egress.Sandbox6)) {
+			ns.v6 = true
 			return nil
 		}
 	}
 	return errors.New("the IPv6 address did not come up")
+}
+
+// reachable leaves out the IPv6 targets where there is no IPv6.
+func (ns *netns) reachable(targets ...string) []string {
+	return slices.DeleteFunc(targets, func(to string) bool { return !ns.v6 && strings.HasPrefix(to, "[") })
 }
 
 // setUp takes eth0 of this namespace up or down. Routes are lost with it, but
