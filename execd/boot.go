@@ -27,10 +27,9 @@ type Boot struct {
 	CPULimit    float64 `json:"cpu_limit,omitempty"`
 	// MaxProcesses bounds the user's processes (0: not limited by execd).
 	MaxProcesses int `json:"max_processes,omitempty"`
-	// PIDsCgroup is a cgroup v1 pids directory of the sandbox's own, in which
-	// execd makes a child with MaxProcesses for the user's processes; empty:
-	// RLIMIT_NPROC bounds them.
-	PIDsCgroup string `json:"pids_cgroup,omitempty"`
+	// Cgroup is the sandbox's own cgroup v2 directory, in which execd makes a
+	// child that holds user commands to MaxProcesses; empty: RLIMIT_NPROC does.
+	Cgroup string `json:"cgroup,omitempty"`
 	// OOMEventsFD is an inherited descriptor of the sandbox's memory event
 	// counter (memory.events, or memory.oom_control on cgroup v1); 0: none.
 	OOMEventsFD int `json:"oom_events_fd,omitempty"`

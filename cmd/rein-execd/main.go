@@ -182,12 +182,12 @@ func newServer(boot execd.Boot) (*daemon.Server, error) {
 	if err := os.MkdirAll(opts.Dir, 0o711); err != nil {
 		return nil, err
 	}
-	if boot.PIDsCgroup != "" && boot.MaxProcesses > 0 {
-		tasks, err := boundProcesses(boot.PIDsCgroup, boot.MaxProcesses)
+	if boot.Cgroup != "" && boot.MaxProcesses > 0 {
+		cgroup, err := boundProcesses(boot.Cgroup, boot.MaxProcesses)
 		if err != nil {
 			return nil, fmt.Errorf("bound the processes of commands: %w", err)
 		}
-		opts.Tasks, opts.MaxProcesses = tasks, 0
+		opts.Cgroup, opts.MaxProcesses = cgroup, 0
 	}
 	if boot.OOMEventsFD > 2 {
 		opts.OOMEvents = os.NewFile(uintptr(boot.OOMEventsFD), "memory events")
@@ -212,25 +212,27 @@ func newServer(boot execd.Boot) (*daemon.Server, error) {
 	return server, nil
 }
 
-// wardenThreads is how many of its own threads execd may have in the cgroup of
-// the commands.
-const wardenThreads = 16
-
 // boundProcesses makes a cgroup for at most n processes and threads of user
-// code and returns its tasks file.
-func boundProcesses(parent string, n int) (tasks string, err error) {
-	// gVisor mounts the hierarchies on a directory that everybody may write.
-	if err := os.Chmod(filepath.Dir(parent), 0o755); err != nil {
-		return "", err
+// code and returns its directory. The daemon moves into one beside it: a
+// cgroup with processes of its own cannot bound its children (cgroup-v2.rst,
+// "No Internal Process Constraint").
+func boundProcesses(parent string, n int) (dir string, err error) {
+	own, user := filepath.Join(parent, "execd"), filepath.Join(parent, "user")
+	for _, dir := range []string{own, user} {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
 	}
-	dir := filepath.Join(parent, "user")
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", err
+	for _, set := range []struct{ file, value string }{
+		{filepath.Join(own, "cgroup.procs"), strconv.Itoa(os.Getpid())},
+		{filepath.Join(parent, "cgroup.subtree_control"), "+pids"},
+		{filepath.Join(user, "pids.max"), strconv.Itoa(n)},
+	} {
+		if err := os.WriteFile(set.file, []byte(set.value), 0); err != nil {
+			return "", err
+		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "pids.max"), strconv.AppendInt(nil, int64(n+wardenThreads), 10), 0); err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "tasks"), nil
+	return user, nil
 }
 
 // userName finds the name of the commands' user in /etc/passwd, or gives the

@@ -27,11 +27,12 @@ func (w *wardenProc) confine() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
 	}
-	if w.setup.Tasks != "" {
-		// This thread alone, because the Go runtime's others must not be bounded.
-		if err := os.WriteFile(w.setup.Tasks, strconv.AppendInt(nil, int64(unix.Gettid()), 10), 0); err != nil {
-			return 0, fmt.Errorf("enter the commands' cgroup: %w", err)
+	if w.setup.Cgroup != "" {
+		fd, err := unix.Open(w.setup.Cgroup, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, fmt.Errorf("the commands' cgroup: %w", err)
 		}
+		w.cgroup = fd
 	}
 	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -27,9 +27,9 @@ type OSOptions struct {
 	Init bool
 	// MaxProcesses bounds the processes of the commands' user; 0: no bound.
 	MaxProcesses int
-	// Tasks is the tasks file of a cgroup v1 that commands are started in;
-	// empty: the daemon's own cgroup.
-	Tasks string
+	// Cgroup is the directory of a cgroup v2 that commands are started in;
+	// empty: the daemon's own.
+	Cgroup string
 	// Dir is an existing directory, writable by the daemon only, that the
 	// commands' user can pass through: long commands and pipe statuses.
 	// Required.

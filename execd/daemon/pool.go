@@ -48,7 +48,7 @@ func (m *OS) newWarden() (*warden, error) {
 	}
 	w.conn = conn
 	m.wg.Go(w.read)
-	setup, err := json.Marshal(wardenSetup{Nested: m.opts.Nested, Switch: m.opts.User != nil, NProc: m.opts.MaxProcesses, Tasks: m.opts.Tasks})
+	setup, err := json.Marshal(wardenSetup{Nested: m.opts.Nested, Switch: m.opts.User != nil, NProc: m.opts.MaxProcesses, Cgroup: m.opts.Cgroup})
 	if err == nil {
 		err = w.write(setup, nil)
 	}

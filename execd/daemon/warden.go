@@ -35,7 +35,7 @@ type wardenSetup struct {
 	Nested bool   // first process of its pid namespace: confine children under the same uid
 	Switch bool   // children run as another user: keep the capabilities for that
 	NProc  int    // RLIMIT_NPROC of children; 0: not limited
-	Tasks  string // tasks file of the cgroup that children are in; empty: the daemon's own
+	Cgroup string // cgroup v2 directory that children are started in; empty: the daemon's own
 }
 
 // Kinds of a warden's messages.
@@ -92,6 +92,7 @@ type wardenProc struct {
 	setup  wardenSetup
 	holds  int
 	null   uintptr // /dev/null, standard input of children
+	cgroup int     // descriptor of setup.Cgroup
 	ownAdj int     // oom_score_adj of the warden
 	oomAdj int     // descriptor of /proc/self/oom_score_adj, or -1
 	buf    []byte
@@ -163,6 +164,10 @@ func (w *wardenProc) start(req wardenRequest, fds []int) (int, error) {
 		Env:   req.Env,
 		Files: []uintptr{w.null, uintptr(fds[0]), uintptr(fds[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	if w.setup.Cgroup != "" {
+		// Born in it (CLONE_INTO_CGROUP): there is no moment outside.
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, w.cgroup
 	}
 	if req.Switch {
 		attr.Sys.Credential = &syscall.Credential{Uid: req.UID, Gid: req.GID, NoSetGroups: true}

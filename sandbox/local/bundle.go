@@ -110,9 +110,9 @@ func rlimits() []specs.POSIXRlimit {
 	}
 }
 
-// pidsCgroup is where gVisor shows the sandbox its own process limits. It does
-// not enforce RLIMIT_NPROC.
-const pidsCgroup = "/sys/fs/cgroup/pids"
+// insideCgroup is where gVisor shows the sandbox its own cgroup. RLIMIT_NPROC
+// it does not enforce.
+const insideCgroup = "/sys/fs/cgroup"
 
 // shmSize bounds /dev/shm.
 const shmSize = "67108864"
@@ -134,8 +134,9 @@ func systemMounts(cfg *nestConfig) []specs.Mount {
 	}
 	mounts = append(mounts, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}})
 	if cfg.Runtime.Kind == kindGVisor {
-		// gVisor's own cgroups, in which execd bounds the user's processes.
-		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev"}})
+		// Version 2: with the hierarchies of version 1, this gVisor charges a new
+		// process to a random one of them, and the limit is no limit.
+		mounts = append(mounts, specs.Mount{Destination: insideCgroup, Type: "cgroup2", Source: "cgroup2", Options: []string{"nosuid", "noexec", "nodev"}})
 	}
 	return mounts
 }

@@ -168,7 +168,7 @@ func (r ociRuntime) args(cfg *nestConfig, bundle string) []string {
 	state := nestRoot + "/state"
 	if r.Kind == kindGVisor {
 		args := []string{"runsc", "--root", state, "--platform=systrap", "--network=sandbox",
-			"--ignore-cgroups", "--host-settings=ignore",
+			"--ignore-cgroups", "--in-sandbox-cgroup=v2", "--host-settings=ignore",
 			"--overlay2=root:memory,size=" + strconv.FormatInt(cfg.Resources.Disk, 10)}
 		return append(args, "run", "--bundle", bundle, cfg.ID)
 	}

@@ -200,7 +200,7 @@ func (k *keeper) boot() execd.Boot {
 		MemoryLimit: k.cfg.Spec.Resources.Memory, CPULimit: k.cfg.Spec.Resources.CPU, MaxProcesses: k.cfg.Spec.Resources.PIDs,
 	}
 	if k.cfg.Runtime.Kind == kindGVisor {
-		b.PIDsCgroup = pidsCgroup
+		b.Cgroup = insideCgroup
 	}
 	if k.cfg.SameUser {
 		b.UID, b.GID = 0, 0
