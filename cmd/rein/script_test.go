@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,16 +16,35 @@ import (
 )
 
 // TestMain makes this test binary stand in for rein, so that the scripts run
-// the code under test. Sandboxes are real: their processes are this binary,
-// too, and rein-execd and the runtime are those of the build.
+// the code under test, with the race detector when the tests have it.
+//
+// Sandboxes are real. Their keeper must be free of cgo, which a test binary
+// seldom is, so it is the rein of the build, like rein-execd and the runtime.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "keep" {
+		becomeKeeper()
+	}
 	if strings.HasPrefix(os.Args[0], "/proc/self/fd/") { // how package local starts rein where no path leads to it
 		main()
 	}
 	testscript.Main(m, map[string]func(){"rein": main})
 }
 
-// binaries is the directory with rein-execd and rein-runsc. What is missing is
+// keeperName is the rein of the build, beside the copies of this binary that
+// the scripts run.
+const keeperName = "rein-of-the-build"
+
+// becomeKeeper does not return.
+func becomeKeeper() {
+	self, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(filepath.Join(filepath.Dir(self), keeperName), os.Args, os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, "the keeper of the build cannot be started:", err)
+	os.Exit(1)
+}
+
+// binaries is the directory with rein, rein-execd and rein-runsc. What is missing is
 // built, as make build does it.
 func binaries(t *testing.T) string {
 	t.Helper()
@@ -36,7 +56,7 @@ func binaries(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"rein-execd", "rein-runsc"} {
+	for _, name := range []string{"rein", "rein-execd", "rein-runsc"} {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err == nil {
 			continue
@@ -53,6 +73,13 @@ func binaries(t *testing.T) string {
 
 func TestScripts(t *testing.T) {
 	bin := binaries(t)
+	scripted, err := exec.LookPath("rein") // testscript has put it first
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(bin, "rein"), filepath.Join(filepath.Dir(scripted), keeperName)); err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
