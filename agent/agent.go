@@ -8,7 +8,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 
 	"github.com/rein-sh/rein/model"
@@ -23,7 +22,8 @@ type Options struct {
 	// MaxOutputTokens caps each reply, reasoning included; 0 means
 	// DefaultMaxOutputTokens.
 	MaxOutputTokens int
-	// Price is what the model costs; nil: not known, and only tokens are counted.
+	// Price is what the model costs; nil: not known, only tokens are counted,
+	// and the report says that the cost limit is not enforced.
 	Price *Price
 	// OnDenial says what to do when a call fails because of a policy.
 	OnDenial OnDenial
@@ -50,16 +50,23 @@ const (
 	GoOn         OnDenial = "continue"       // tell the model and go on
 )
 
-// New returns the loop as a worker. One worker may serve one run at a time.
+// New returns the loop as a worker. It may serve any number of runs.
 func New(o Options) (run.Worker, error) {
 	if o.Model == nil {
 		return nil, errors.New("agent: no model")
 	}
+	switch o.OnDenial {
+	case "":
+		o.OnDenial = StopIfFailed
+	case StopIfFailed, GoOn:
+	default:
+		return nil, errors.New("agent: on_denial is " + string(StopIfFailed) + " or " + string(GoOn))
+	}
+	if o.MaxOutputTokens <= 0 {
+		o.MaxOutputTokens = DefaultMaxOutputTokens
+	}
+	if o.Retries == 0 {
+		o.Retries = DefaultRetries
+	}
 	return &loop{o}, nil
-}
-
-type loop struct{ Options }
-
-func (l *loop) Work(ctx context.Context, s *run.Session) (run.Outcome, error) {
-	return run.Outcome{}, errors.ErrUnsupported
 }

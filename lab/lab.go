@@ -6,10 +6,17 @@ package lab
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"time"
 
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
 )
+
+// Limit is how long an experiment may take, cleaning up included.
+const Limit = 20 * time.Second
 
 // Env is what an experiment runs in.
 type Env struct {
@@ -45,8 +52,72 @@ type Step struct {
 	DurationMS int64  `json:"duration_ms"`
 }
 
-// A1 is the tool chain without a model. The error is that of the machinery
-// (no audit log could be written); what failed in the sandbox is in the Result.
-func A1(ctx context.Context, env Env) (Result, error) {
-	return Result{}, errors.ErrUnsupported
+// bench runs the steps of one experiment.
+type bench struct {
+	env     Env
+	log     *audit.Log
+	started time.Time
+	result  Result
+}
+
+// begin opens the audit log of an experiment.
+func begin(env Env, name, title string) (*bench, error) {
+	if env.Provider == nil || env.StateDir == "" {
+		return nil, errors.New("lab: a provider and a state directory are required")
+	}
+	b := &bench{env: env, started: time.Now()}
+	b.result = Result{Experiment: name, Title: title, Pass: true, Provider: env.Provider.Name(), Steps: []Step{}}
+	dir := filepath.Join(env.StateDir, "lab")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	b.result.AuditPath = filepath.Join(dir, name+"-"+b.started.UTC().Format("20060102T150405.000000000")+".jsonl")
+	var err error
+	b.log, err = audit.Create(b.result.AuditPath, audit.Options{Masker: env.Masker})
+	return b, err
+}
+
+// step does one step. f returns what it got; an error, or a got that is not
+// what was expected, fails the experiment.
+func (b *bench) step(name, expected string, f func() (got string, ok bool)) bool {
+	start := time.Now()
+	s := Step{Name: name, Expected: expected}
+	s.Got, s.Pass = f()
+	s.Got = b.env.Masker.String(s.Got)
+	s.DurationMS = time.Since(start).Milliseconds()
+	b.result.Steps = append(b.result.Steps, s)
+	b.result.Pass = b.result.Pass && s.Pass
+	if b.env.Progress != nil {
+		b.env.Progress(s)
+	}
+	return s.Pass
+}
+
+// end closes the log and returns the result.
+func (b *bench) end() (Result, error) {
+	b.result.AuditHead = b.log.Head().String()
+	b.result.DurationMS = time.Since(b.started).Milliseconds()
+	return b.result, b.log.Close()
+}
+
+// create makes the experiment's sandbox as its first step; nil when that failed.
+func (b *bench) create(ctx context.Context) *sandbox.Sandbox {
+	var box *sandbox.Sandbox
+	b.step("create", "a sandbox with an end, whose execd answers", func() (string, bool) {
+		spec := b.env.Spec
+		spec.TTL = time.Minute
+		var err error
+		box, err = sandbox.Create(ctx, b.env.Provider, spec, sandbox.Options{Log: b.log, Masker: b.env.Masker})
+		if err != nil {
+			got := err.Error()
+			if hint := sandbox.HintOf(err); hint != "" {
+				got += "; " + hint
+			}
+			return got, false
+		}
+		info := box.Info()
+		b.result.SandboxID, b.result.Runtime = info.ID, info.Runtime
+		return info.ID + ", ends " + info.ExpiresAt.UTC().Format(time.RFC3339), info.ID != "" && info.ExpiresAt.After(time.Now())
+	})
+	return box
 }

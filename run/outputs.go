@@ -1,10 +1,7 @@
 package run
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +9,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
-	"github.com/rein-sh/rein/run/patch"
 	"github.com/rein-sh/rein/run/workspace"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/tool"
@@ -34,254 +30,13 @@ const (
 // out of the sandbox. What cannot be saved is an error and does not keep the
 // rest from being saved.
 func (r *runner) save(ctx context.Context) error {
+	r.emit(Event{Kind: EventOutputs, Text: "saving the outputs"})
 	cwd := r.box.Info().Cwd
-	var now []execd.FileInfo
-	var errs []error
-	if r.inputs != nil || len(r.o.Artifacts) > 0 {
-		r.emit(Event{Kind: EventOutputs, Text: "saving the outputs"})
-		var err error
-		if now, err = r.box.List(ctx, cwd, maxDepth, access(cwd)); err != nil {
-			return fmt.Errorf("the outputs could not be saved: %w", err)
-		}
-	}
-	if r.inputs != nil {
-		errs = append(errs, r.savePatch(ctx, cwd, now))
-	}
 	s := &store{r: r, ctx: ctx, cwd: cwd, seen: map[string]bool{}}
-	errs = append(errs, s.artifacts(now), s.spills())
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(r.savePatch(ctx, cwd), s.artifacts(), s.spills()); err != nil {
 		return fmt.Errorf("the outputs could not all be saved: %w", err)
 	}
 	return nil
-}
-
-// state is a workspace file in the sandbox, compared with the input.
-type state struct {
-	path   string
-	before *workspace.Entry // nil: it was not there
-	after  *execd.FileInfo  // nil: it is gone
-}
-
-// savePatch writes the difference between the inputs and what is there now.
-func (r *runner) savePatch(ctx context.Context, cwd string, now []execd.FileInfo) (err error) {
-	name := filepath.Join(r.dir, patchFile)
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	h := sha256.New()
-	p := &patcher{r: r, ctx: ctx, cwd: cwd, w: io.MultiWriter(f, h), info: &PatchInfo{Path: name}}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	for _, s := range r.compare(p, cwd, now) {
-		if err := p.add(s); err != nil {
-			return fmt.Errorf("patch: %s: %w", s.path, err)
-		}
-	}
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	p.info.SHA256, p.info.Bytes = hex.EncodeToString(h.Sum(nil)), st.Size()
-	if p.secrets > 0 {
-		r.warn("%d files of the patch contain a known secret", p.secrets)
-	}
-	for _, s := range p.info.Skipped {
-		r.warn("%s is not in the patch: %s", s.Path, s.Reason)
-	}
-	r.mu.Lock()
-	r.report.Patch = p.info
-	r.mu.Unlock()
-	r.emit(Event{Kind: EventOutputs, Text: fmt.Sprintf("patch: %d files", len(p.info.Files))})
-	return r.record(audit.KindArtifact, "", p.info)
-}
-
-// compare pairs the inputs with what is there now, in the order of their paths.
-func (r *runner) compare(p *patcher, cwd string, now []execd.FileInfo) []state {
-	before := map[string]*workspace.Entry{}
-	for _, e := range r.inputs.Entries {
-		if e.Type != workspace.Dir {
-			before[e.Path] = e
-		}
-	}
-	var out []state
-	for i := range now {
-		rel := strings.TrimPrefix(now[i].Path, cwd+"/")
-		old := before[rel]
-		delete(before, rel)
-		switch {
-		case now[i].Type == "directory" && old == nil:
-		case old == nil && inRepository(rel), old == nil && r.inputs.Ignores(rel):
-			// A repository's own files and build products are no part of the work.
-		case old == nil && tool.Secret(rel):
-			p.skip(rel, "it is where credentials are kept")
-		case now[i].Type == "directory":
-			out = append(out, state{path: rel, before: old})
-		default:
-			out = append(out, state{path: rel, before: old, after: &now[i]})
-		}
-	}
-	for _, e := range r.inputs.Entries {
-		if _, gone := before[e.Path]; gone {
-			out = append(out, state{path: e.Path, before: e})
-		}
-	}
-	return out
-}
-
-func inRepository(name string) bool {
-	for part := range strings.SplitSeq(name, "/") {
-		if strings.EqualFold(part, ".git") {
-			return true
-		}
-	}
-	return false
-}
-
-// patcher writes a patch file by file.
-type patcher struct {
-	r       *runner
-	ctx     context.Context
-	cwd     string
-	w       io.Writer
-	info    *PatchInfo
-	bytes   int64
-	secrets int
-	protect workspace.Patterns
-}
-
-func (p *patcher) skip(name, why string) {
-	p.info.Skipped = append(p.info.Skipped, Skipped{Path: name, Reason: why})
-}
-
-func (p *patcher) add(s state) error {
-	if p.protect == nil {
-		p.protect = workspace.Compile(strings.Join(p.r.o.Protect, "\n"))
-	}
-	after, sum, err := p.after(s)
-	if err != nil {
-		if why, ok := errors.AsType[skipError](err); ok {
-			p.skip(s.path, string(why))
-			err = nil
-		}
-		p.guard(s, "unknown")
-		return err
-	}
-	p.guard(s, sum)
-	before, same, err := p.before(s, after, sum)
-	if err != nil || same {
-		return err
-	}
-	if len(p.info.Files) >= MaxOutputFiles || p.bytes > MaxOutputBytes {
-		p.skip(s.path, "the patch is full: 1 GiB or 50,000 files")
-		return nil
-	}
-	var b bytes.Buffer
-	if err := patch.Write(&b, s.path, before, after); err != nil {
-		p.skip(s.path, err.Error())
-		return nil
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	if len(p.r.o.Masker.Find(after.Data)) > 0 {
-		p.secrets++
-	}
-	p.bytes += int64(b.Len())
-	p.info.Files = append(p.info.Files, Change{Path: s.path, Kind: string(patch.KindOf(before, after))})
-	_, err = p.w.Write(b.Bytes())
-	return err
-}
-
-// skipError is the reason why a file cannot be in a patch.
-type skipError string
-
-func (e skipError) Error() string { return string(e) }
-
-// after is the file as it is in the sandbox now, and its hash. Data is only
-// fetched when the file is not the input.
-func (p *patcher) after(s state) (patch.Side, string, error) {
-	info := s.after
-	if info == nil {
-		return patch.Side{}, "", nil
-	}
-	perm, err := strconv.ParseUint(strconv.Itoa(info.Mode), 8, 16)
-	switch {
-	case err != nil:
-		return patch.Side{}, "", err
-	case info.Type == "symlink" && info.Target == "":
-		return patch.Side{}, "", skipError("it is a symbolic link, and where it leads is not known")
-	case info.Type == "symlink":
-		return patch.Side{Mode: patch.Link, Data: []byte(info.Target)}, "link " + info.Target, nil
-	case info.Type != "file":
-		return patch.Side{}, "", skipError("it is not a regular file")
-	case perm > 0o777:
-		return patch.Side{}, "", skipError("it is setuid, setgid or sticky")
-	case info.Size > patch.MaxFile:
-		return patch.Side{}, "", skipError(fmt.Sprintf("it is larger than %d MiB; name it as an artifact", patch.MaxFile>>20))
-	}
-	side := patch.Side{Mode: patch.Regular}
-	if perm&0o100 != 0 {
-		side.Mode = patch.Executable
-	}
-	if e := s.before; e != nil && info.SHA256 != "" && e.SHA256 == info.SHA256 {
-		return side, info.SHA256, nil
-	}
-	var b bytes.Buffer
-	moved, err := p.r.box.Download(p.ctx, info.Path, &b, access(p.cwd))
-	if sandbox.KindOf(err) == sandbox.KindConflict || sandbox.KindOf(err) == sandbox.KindDenied {
-		return patch.Side{}, "", skipError(err.Error())
-	}
-	side.Data = b.Bytes()
-	return side, moved.SHA256, err
-}
-
-// before is the file as it was copied in; same when nothing about it changed.
-func (p *patcher) before(s state, after patch.Side, sum string) (patch.Side, bool, error) {
-	e := s.before
-	if e == nil {
-		return patch.Side{}, false, nil
-	}
-	side := patch.Side{Mode: patch.Regular}
-	switch {
-	case e.Type == workspace.Link:
-		side = patch.Side{Mode: patch.Link, Data: []byte(e.Target)}
-		return side, after.Mode == patch.Link && e.Target == string(after.Data), nil
-	case e.Perm&0o100 != 0:
-		side.Mode = patch.Executable
-	}
-	if e.SHA256 == sum {
-		if side.Mode == after.Mode {
-			return side, true, nil
-		}
-		side.Data = after.Data // only the mode changed
-		return side, false, nil
-	}
-	if e.Size > patch.MaxFile {
-		p.skip(s.path, fmt.Sprintf("it was larger than %d MiB", patch.MaxFile>>20))
-		return side, true, nil
-	}
-	data, err := p.r.inputs.Content(e)
-	if errors.Is(err, workspace.ErrChanged) {
-		p.skip(s.path, err.Error())
-		return side, true, nil
-	}
-	side.Data = data
-	return side, false, err
-}
-
-// guard compares a protected file.
-func (p *patcher) guard(s state, sum string) {
-	e := s.before
-	if e == nil || !p.protect.Covers(e.Path) {
-		return
-	}
-	before := e.SHA256
-	if e.Type == workspace.Link {
-		before = "link " + e.Target
-	}
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	p.r.report.Protected = append(p.r.report.Protected, Protected{Path: e.Path, Before: before, After: sum, Unchanged: before == sum})
 }
 
 // store brings files out into the run's directory.
@@ -294,12 +49,12 @@ type store struct {
 	bytes int64
 }
 
-// artifacts brings out what Options.Artifacts names: a path beneath the
-// workspace, a pattern over it, or an absolute path.
-func (s *store) artifacts(now []execd.FileInfo) error {
+// artifacts brings out what Options.Artifacts names: a path, which is relative
+// to the workspace or absolute, or a pattern over the workspace.
+func (s *store) artifacts() error {
 	var errs []error
 	for _, want := range s.r.o.Artifacts {
-		n, err := s.artifact(want, now)
+		n, err := s.artifact(want)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("artifact %s: %w", want, err))
 		} else if n == 0 {
@@ -312,34 +67,20 @@ func (s *store) artifacts(now []execd.FileInfo) error {
 	return errors.Join(errs...)
 }
 
-func (s *store) artifact(want string, now []execd.FileInfo) (int, error) {
-	root, files := s.cwd, now
-	match := workspace.Compile(want)
-	if path.IsAbs(want) {
-		want = path.Clean(want)
-		rel, inside := strings.CutPrefix(want, s.cwd+"/")
-		if !inside {
-			var err error
-			root = path.Dir(want)
-			if files, err = s.r.box.List(s.ctx, root, maxDepth, access(root)); err != nil {
-				return 0, err
-			}
-			rel = path.Base(want)
-		}
-		match = workspace.Compile("/" + escape(rel))
-	} else if !strings.ContainsAny(want, "*?[") {
-		match = workspace.Compile("/" + escape(path.Clean(want)))
+func (s *store) artifact(want string) (n int, err error) {
+	files, root, err := s.files(want)
+	if err != nil {
+		return 0, err
 	}
-	n := 0
 	for _, f := range files {
-		rel := strings.TrimPrefix(f.Path, strings.TrimSuffix(root, "/")+"/")
-		if f.Type != "file" || !match.Covers(rel) {
+		if f.Type != "file" {
 			continue
 		}
-		if root != s.cwd {
-			rel = path.Join("root", f.Path)
+		name, inside := strings.CutPrefix(f.Path, strings.TrimSuffix(s.cwd, "/")+"/")
+		if !inside {
+			name = path.Join("root", f.Path)
 		}
-		if err := s.fetch(f, root, rel); err != nil {
+		if err := s.fetch(f, root, name); err != nil {
 			return n, err
 		}
 		n++
@@ -347,9 +88,31 @@ func (s *store) artifact(want string, now []execd.FileInfo) (int, error) {
 	return n, nil
 }
 
-// escape makes a pattern of a plain path.
-func escape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
+// files lists what an artifact's name stands for, and the directory it is
+// confined to.
+func (s *store) files(want string) ([]execd.FileInfo, string, error) {
+	if !path.IsAbs(want) && strings.ContainsAny(want, "*?[") {
+		all, err := s.r.box.List(s.ctx, s.cwd, maxDepth, access(s.cwd))
+		match := workspace.Compile(want)
+		return slices.DeleteFunc(all, func(f execd.FileInfo) bool {
+			return !match.Covers(strings.TrimPrefix(f.Path, strings.TrimSuffix(s.cwd, "/")+"/"))
+		}), s.cwd, err
+	}
+	full, root := path.Clean(want), "/"
+	if !path.IsAbs(want) {
+		full, root = path.Join(s.cwd, want), s.cwd
+	}
+	info, err := s.r.box.Stat(s.ctx, full, access(root))
+	switch {
+	case sandbox.KindOf(err) == sandbox.KindNotFound:
+		return nil, root, nil
+	case err != nil:
+		return nil, root, err
+	case info.Type != "directory":
+		return []execd.FileInfo{info}, root, nil
+	}
+	all, err := s.r.box.List(s.ctx, full, maxDepth, access(root))
+	return all, root, err
 }
 
 // fetch brings one file out to artifacts/name.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"path"
 	"strconv"
 	"strings"
 
@@ -31,9 +32,33 @@ func (b *builtin) readTool() Tool {
 	}, Run: b.read}
 }
 
-// place checks a path of a model.
-func (b *builtin) place(name string, roots []string) (place, *Error) {
-	return locate(name, roots)
+// maxLinks is how many rounds of symbolic links a path may have.
+const maxLinks = 8
+
+// place checks a path of a model, and where it leads over symbolic links: a
+// closed file does not open under another name. The path that is then used has
+// no links; one that is swapped in meanwhile still cannot leave the root.
+func (b *builtin) place(ctx context.Context, c Call, name string, roots []string) (place, *Error) {
+	at, fault := locate(name, roots)
+	for range maxLinks {
+		if fault != nil {
+			return at, fault
+		}
+		links, err := b.Sandbox.Links(ctx, at.path, sandbox.Access{CallID: c.ID, Tool: c.Name, Root: at.root})
+		if err != nil {
+			return at, Explain(OpRead, b.Sandbox.ID(), err)
+		}
+		if len(links) == 0 {
+			return at, nil
+		}
+		// The outermost first: what is beneath it changes with it.
+		to := links[0].Target
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(links[0].Path), to)
+		}
+		at, fault = locate(path.Join(to, strings.TrimPrefix(at.path, links[0].Path)), roots)
+	}
+	return at, &Error{Class: Classify(OpRead, CodePathDenied), Code: CodePathDenied, Message: "too many symbolic links", Hint: "use the path of the file itself"}
 }
 
 type readArgs struct {
@@ -48,7 +73,7 @@ func (b *builtin) read(ctx context.Context, c Call) Result {
 	if err != nil {
 		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 	}
-	at, fault := b.place(args.Path, b.roots)
+	at, fault := b.place(ctx, c, args.Path, b.roots)
 	if fault != nil {
 		return Result{Err: fault}
 	}
@@ -146,7 +171,7 @@ func (b *builtin) write(ctx context.Context, c Call) Result {
 		return Fail(OpWrite, CodeTooLarge, fmt.Sprintf("the content has %d bytes, more than %d", len(args.Content), b.MaxWrite),
 			"write it in parts with run_command, or generate it in the sandbox")
 	}
-	at, fault := b.place(args.Path, b.roots[:1])
+	at, fault := b.place(ctx, c, args.Path, b.roots[:1])
 	if fault != nil {
 		return Result{Err: fault}
 	}

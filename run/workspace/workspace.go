@@ -83,14 +83,14 @@ type Tree struct {
 }
 
 // Ignores reports whether the workspace's ignore files, as Scan found them,
-// leave a path out that need not exist: itself or a directory above it.
-func (t *Tree) Ignores(name string) bool {
+// leave out a path, which need not exist: itself or a directory above it.
+func (t *Tree) Ignores(name string, dir bool) bool {
 	for i := range len(name) {
 		if name[i] == '/' && t.decide(name[:i], true) {
 			return true
 		}
 	}
-	return t.decide(name, false)
+	return t.decide(name, dir)
 }
 
 // decide asks the ignore files above name, the nearest first.

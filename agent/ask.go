@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/tool"
+)
+
+// Backoff between repetitions of a request: full jitter, so that many clients
+// of one vendor do not come back together.
+const (
+	backoffBase = time.Second
+	backoffCap  = time.Minute
+)
+
+// classOf is the class of a failed request. A request to a model changes
+// nothing, so one that was cut or timed out may be repeated.
+func classOf(kind model.Kind) tool.Class {
+	switch kind {
+	case model.KindRateLimit, model.KindOverloaded, model.KindUnavailable, model.KindTimeout, model.KindCut:
+		return tool.Retryable
+	case model.KindContext:
+		return tool.Fixable
+	case model.KindAuth, model.KindNotFound, model.KindInvalid:
+		return tool.Fatal
+	case model.KindForbidden, model.KindQuota:
+		return tool.NeedsHuman
+	}
+	return tool.Unknown
+}
+
+// ask gets the model's next reply, repeating the request after retryable
+// failures and shortening it when it is too long.
+func (c *conversation) ask(ctx context.Context) (*model.Reply, error) {
+	for attempt := 0; ; {
+		reply, err := c.request(ctx, attempt)
+		if err == nil || ctx.Err() != nil {
+			return reply, err
+		}
+		switch classOf(model.KindOf(err)) {
+		case tool.Retryable:
+			if attempt >= c.Retries {
+				return nil, err
+			}
+			if err := c.pause(ctx, attempt, err); err != nil {
+				return nil, err
+			}
+			attempt++
+		case tool.Fixable:
+			if !c.reduce() {
+				return nil, err
+			}
+			c.s.Warn("the conversation was too long for the model: earlier tool results were shortened")
+		default:
+			return nil, err
+		}
+	}
+}
+
+// request makes one request and records it and its outcome.
+func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, error) {
+	sent := sentMessages{From: c.told, Messages: c.req.Messages[c.told:], MaxOutputTokens: c.req.MaxOutputTokens}
+	if c.told == 0 {
+		sent.System, sent.Tools = c.req.System, c.req.Tools
+	}
+	sent.NoTools = len(c.req.Tools) == 0
+	note := requestNote{Model: c.Model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages)}
+	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
+		return nil, err
+	}
+	c.told = len(c.req.Messages)
+	text := c.s.Masker().Writer(emitter{c, run.EventText})
+	reasoning := c.s.Masker().Writer(emitter{c, run.EventReason})
+	start := time.Now()
+	reply, err := c.Model.Generate(ctx, &c.req, func(d model.Delta) {
+		io.WriteString(text, d.Text) // an emitter does not fail
+		io.WriteString(reasoning, d.Reasoning)
+	})
+	text.Close()
+	reasoning.Close()
+	if err == nil && (reply == nil || reply.Stop == "") {
+		err = &model.Error{Kind: model.KindCut, Model: c.Model.Name(), Message: "the reply has no proper end"}
+	}
+	took := time.Since(start).Milliseconds()
+	if err != nil {
+		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failure{Error: err.Error(), Kind: model.KindOf(err)},
+			Note: replyNote{DurationMS: took, Error: string(model.KindOf(err))}})
+		return nil, errors.Join(err, said)
+	}
+	return reply, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},
+		Note: replyNote{Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Calls: len(reply.Message.Calls), Usage: reply.Usage, DurationMS: took}})
+}
+
+// What stands in the transcript: a request without the messages of the one
+// before it, and a reply.
+type sentMessages struct {
+	System          string          `json:"system,omitempty"`
+	Tools           []model.ToolDef `json:"tools,omitempty"`
+	NoTools         bool            `json:"no_tools,omitempty"` // none were offered
+	From            int             `json:"from"`               // messages before this one are as sent before
+	Messages        []model.Message `json:"messages"`
+	MaxOutputTokens int             `json:"max_output_tokens"`
+}
+
+type answered struct {
+	Message model.Message    `json:"message"`
+	Stop    model.StopReason `json:"stop"`
+	Usage   model.Usage      `json:"usage"`
+	Model   string           `json:"model,omitempty"`
+	ID      string           `json:"id,omitempty"`
+}
+
+type failure struct {
+	Error string     `json:"error"`
+	Kind  model.Kind `json:"kind"`
+}
+
+type requestNote struct {
+	Model    string `json:"model"`
+	Attempt  int    `json:"attempt"`
+	Messages int    `json:"messages"`
+}
+
+type replyNote struct {
+	Model      string           `json:"model,omitempty"`
+	ID         string           `json:"id,omitempty"`
+	Stop       model.StopReason `json:"stop,omitempty"`
+	Calls      int              `json:"calls"`
+	Usage      model.Usage      `json:"usage"`
+	DurationMS int64            `json:"duration_ms"`
+	Error      string           `json:"error,omitempty"`
+}
+
+// emitter shows pieces of a reply as they come.
+type emitter struct {
+	c    *conversation
+	kind run.EventKind
+}
+
+func (e emitter) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		e.c.s.Emit(run.Event{Kind: e.kind, Step: e.c.step, Text: string(p)})
+	}
+	return len(p), nil
+}
+
+// pause waits before a repetition: as long as the vendor asks for, or a random
+// time that grows. Waiting longer than the run may last is not begun.
+func (c *conversation) pause(ctx context.Context, attempt int, cause error) error {
+	wait := time.Duration(rand.Int64N(int64(min(backoffCap, backoffBase<<min(attempt, 10)))))
+	if e, ok := errors.AsType[*model.Error](cause); ok && e.RetryAfter > 0 {
+		wait = e.RetryAfter + time.Duration(rand.Int64N(int64(backoffBase)))
+	}
+	if left := c.s.Budget().Remaining(); wait >= left {
+		return fmt.Errorf("%w; the next attempt would be in %s, and %s are left", cause, wait.Round(time.Second), left.Round(time.Second))
+	}
+	done := c.s.Waiting(fmt.Sprintf("%s; next attempt in %s", model.KindOf(cause), wait.Round(100*time.Millisecond)))
+	defer done()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// keepWhole is how many of the newest messages are never shortened, and
+// keepBytes how long a result may be to stay as it is.
+const (
+	keepWhole = 4
+	keepBytes = 600
+)
+
+// reduce shortens the older half of the long tool results, and reports whether
+// there was anything to shorten. What a call did stays; its output goes.
+func (c *conversation) reduce() bool {
+	var long []*model.ToolResult
+	for i := range c.req.Messages[:max(0, len(c.req.Messages)-keepWhole)] {
+		results := c.req.Messages[i].Results
+		for j := range results {
+			if len(results[j].Content) > keepBytes {
+				long = append(long, &results[j])
+			}
+		}
+	}
+	for _, r := range long[:(len(long)+1)/2] {
+		r.Content = fmt.Sprintf("(%d bytes of this result were left out to save space; call the tool again if you need them)", len(r.Content))
+	}
+	if len(long) > 0 {
+		c.told = 0 // what was sent before is no longer what is sent
+	}
+	return len(long) > 0
+}
+
+// givenUp is the outcome of a request that failed for good.
+func (c *conversation) givenUp(ctx context.Context, err error) (run.Outcome, error) {
+	if ctx.Err() != nil {
+		return run.Outcome{}, context.Cause(ctx)
+	}
+	if model.KindOf(err) == "" {
+		return run.Outcome{Reason: run.Failed, Detail: "the model could not be asked"}, err
+	}
+	out := run.Outcome{Reason: run.NoModel, Detail: err.Error()}
+	switch classOf(model.KindOf(err)) {
+	case tool.NeedsHuman:
+		out.Reason = run.NeedsHuman
+	case tool.Fatal:
+		if model.KindOf(err) == model.KindInvalid {
+			out.Reason = run.Failed
+		}
+	}
+	return out, err
+}

@@ -1,0 +1,314 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/run/patch"
+	"github.com/rein-sh/rein/run/workspace"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/tool"
+)
+
+// pair is a workspace file in the sandbox, compared with the input.
+type pair struct {
+	path   string
+	before *workspace.Entry // nil: it was not there
+	after  *execd.FileInfo  // nil: it is gone
+}
+
+// savePatch writes the difference between the inputs and what is there now.
+func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
+	name := filepath.Join(r.dir, patchFile)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	p := newPatcher(ctx, r, cwd, io.MultiWriter(f, h))
+	p.info.Path = name
+	defer func() { err = errors.Join(err, f.Close()) }()
+	now, err := p.walk()
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	for _, s := range p.compare(now) {
+		if err := p.add(s); err != nil {
+			return fmt.Errorf("patch: %s: %w", s.path, err)
+		}
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	p.info.SHA256, p.info.Bytes = hex.EncodeToString(h.Sum(nil)), st.Size()
+	if p.secrets > 0 {
+		r.warn("%d files of the patch contain a known secret", p.secrets)
+	}
+	for _, s := range p.info.Skipped {
+		r.warn("%s is not in the patch: %s", s.Path, s.Reason)
+	}
+	r.mu.Lock()
+	r.report.Patch = p.info
+	r.mu.Unlock()
+	r.emit(Event{Kind: EventOutputs, Text: fmt.Sprintf("patch: %d files", len(p.info.Files))})
+	return r.record(audit.KindArtifact, "", p.info)
+}
+
+// walk lists the workspace, a level at a time, without what cannot be part of
+// a patch: build products may be a hundred times the rest.
+func (p *patcher) walk() ([]execd.FileInfo, error) {
+	var found []execd.FileInfo
+	for level := []string{p.cwd}; len(level) > 0; {
+		lists := make([][]execd.FileInfo, len(level))
+		err := each(p.ctx, indices(level), func(ctx context.Context, i int) (err error) {
+			lists[i], err = p.r.box.Inventory(ctx, level[i], 1, access(p.cwd))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		level = nil
+		for _, info := range slices.Concat(lists...) {
+			if rel := p.rel(info.Path); p.old[rel] == nil && p.foreign(rel, info.Type) {
+				continue
+			}
+			if found = append(found, info); len(found) > 2*MaxOutputFiles {
+				return nil, fmt.Errorf("the workspace has more than %d files that no ignore file leaves out", 2*MaxOutputFiles)
+			}
+			if info.Type == "directory" {
+				level = append(level, info.Path)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b execd.FileInfo) int { return strings.Compare(a.Path, b.Path) })
+	return found, nil
+}
+
+func indices[T any](s []T) []int {
+	out := make([]int, len(s))
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+func (p *patcher) rel(name string) string {
+	return strings.TrimPrefix(name, strings.TrimSuffix(p.cwd, "/")+"/")
+}
+
+// foreign reports whether something that was not copied in is no part of the
+// work: a repository's own files, build products, and credentials, which are
+// named in the report.
+func (p *patcher) foreign(rel, kind string) bool {
+	switch {
+	case inRepository(rel):
+		return true
+	case p.r.inputs != nil && p.r.inputs.Ignores(rel, kind == "directory"):
+		return true
+	case tool.Secret(rel):
+		p.skip(rel, "it is where credentials are kept")
+		return true
+	}
+	return false
+}
+
+// compare pairs the inputs with what is there now, in the order of their paths.
+func (p *patcher) compare(now []execd.FileInfo) []pair {
+	var out []pair
+	here := map[string]bool{}
+	for i := range now {
+		rel := p.rel(now[i].Path)
+		if now[i].Type != "directory" {
+			here[rel] = true
+			out = append(out, pair{path: rel, before: p.old[rel], after: &now[i]})
+		}
+	}
+	for name, e := range p.old {
+		if !here[name] {
+			out = append(out, pair{path: name, before: e})
+		}
+	}
+	slices.SortFunc(out, func(a, b pair) int { return strings.Compare(a.path, b.path) })
+	return out
+}
+
+func inRepository(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.EqualFold(part, ".git") {
+			return true
+		}
+	}
+	return false
+}
+
+// patcher writes a patch file by file.
+type patcher struct {
+	r       *runner
+	ctx     context.Context
+	cwd     string
+	w       io.Writer
+	info    *PatchInfo
+	bytes   int64
+	secrets int
+	protect workspace.Patterns
+	old     map[string]*workspace.Entry // what was copied in, but for directories
+}
+
+func newPatcher(ctx context.Context, r *runner, cwd string, w io.Writer) *patcher {
+	p := &patcher{r: r, ctx: ctx, cwd: cwd, w: w, info: &PatchInfo{}, old: map[string]*workspace.Entry{},
+		protect: workspace.Compile(strings.Join(r.o.Protect, "\n"))}
+	if r.inputs == nil {
+		return p
+	}
+	for _, e := range r.inputs.Entries {
+		if e.Type != workspace.Dir {
+			p.old[e.Path] = e
+		}
+	}
+	return p
+}
+
+func (p *patcher) skip(name, why string) {
+	p.info.Skipped = append(p.info.Skipped, Skipped{Path: name, Reason: why})
+}
+
+func (p *patcher) add(s pair) error {
+	after, sum, err := p.after(s)
+	if err != nil {
+		if why, ok := errors.AsType[skipError](err); ok {
+			p.skip(s.path, string(why))
+			err = nil
+		}
+		p.guard(s, "unknown")
+		return err
+	}
+	p.guard(s, sum)
+	before, same, err := p.before(s, after, sum)
+	if err != nil || same {
+		return err
+	}
+	if len(p.info.Files) >= MaxOutputFiles || p.bytes > MaxOutputBytes {
+		p.skip(s.path, "the patch is full: 1 GiB or 50,000 files")
+		return nil
+	}
+	var b bytes.Buffer
+	if err := patch.Write(&b, s.path, before, after); err != nil {
+		p.skip(s.path, err.Error())
+		return nil
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if len(p.r.o.Masker.Find(after.Data)) > 0 {
+		p.secrets++
+	}
+	p.bytes += int64(b.Len())
+	p.info.Files = append(p.info.Files, Change{Path: s.path, Kind: string(patch.KindOf(before, after))})
+	_, err = p.w.Write(b.Bytes())
+	return err
+}
+
+// skipError is the reason why a file cannot be in a patch.
+type skipError string
+
+func (e skipError) Error() string { return string(e) }
+
+// after is the file as it is in the sandbox now, and its hash. Data is only
+// fetched when the file is not the input.
+func (p *patcher) after(s pair) (patch.Side, string, error) {
+	info := s.after
+	if info == nil {
+		return patch.Side{}, "", nil
+	}
+	perm, err := strconv.ParseUint(strconv.Itoa(info.Mode), 8, 16)
+	switch {
+	case err != nil:
+		return patch.Side{}, "", err
+	case info.Type == "symlink" && info.Target == "":
+		return patch.Side{}, "", skipError("it is a symbolic link, and where it leads is not known")
+	case info.Type == "symlink":
+		return patch.Side{Mode: patch.Link, Data: []byte(info.Target)}, "link " + info.Target, nil
+	case info.Type != "file":
+		return patch.Side{}, "", skipError("it is not a regular file")
+	case perm > 0o777:
+		return patch.Side{}, "", skipError("it is setuid, setgid or sticky")
+	case info.Size > patch.MaxFile:
+		return patch.Side{}, "", skipError(fmt.Sprintf("it is larger than %d MiB; name it as an artifact", patch.MaxFile>>20))
+	}
+	side := patch.Side{Mode: patch.Regular}
+	if perm&0o100 != 0 {
+		side.Mode = patch.Executable
+	}
+	if e := s.before; e != nil && info.SHA256 != "" && e.SHA256 == info.SHA256 {
+		return side, info.SHA256, nil
+	}
+	var b bytes.Buffer
+	moved, err := p.r.box.Download(p.ctx, info.Path, &b, access(p.cwd))
+	if sandbox.KindOf(err) == sandbox.KindConflict || sandbox.KindOf(err) == sandbox.KindDenied {
+		return patch.Side{}, "", skipError(err.Error())
+	}
+	side.Data = b.Bytes()
+	return side, moved.SHA256, err
+}
+
+// before is the file as it was copied in; same when nothing about it changed.
+func (p *patcher) before(s pair, after patch.Side, sum string) (patch.Side, bool, error) {
+	e := s.before
+	if e == nil {
+		return patch.Side{}, false, nil
+	}
+	side := patch.Side{Mode: patch.Regular}
+	switch {
+	case e.Type == workspace.Link:
+		side = patch.Side{Mode: patch.Link, Data: []byte(e.Target)}
+		return side, after.Mode == patch.Link && e.Target == string(after.Data), nil
+	case e.Perm&0o100 != 0:
+		side.Mode = patch.Executable
+	}
+	if e.SHA256 == sum {
+		if side.Mode == after.Mode {
+			return side, true, nil
+		}
+		side.Data = after.Data // only the mode changed
+		return side, false, nil
+	}
+	if e.Size > patch.MaxFile {
+		p.skip(s.path, fmt.Sprintf("it was larger than %d MiB", patch.MaxFile>>20))
+		return side, true, nil
+	}
+	data, err := p.r.inputs.Content(e)
+	if errors.Is(err, workspace.ErrChanged) {
+		p.skip(s.path, err.Error())
+		return side, true, nil
+	}
+	side.Data = data
+	return side, false, err
+}
+
+// guard compares a protected file.
+func (p *patcher) guard(s pair, sum string) {
+	e := s.before
+	if e == nil || !p.protect.Covers(e.Path) {
+		return
+	}
+	before := e.SHA256
+	if e.Type == workspace.Link {
+		before = "link " + e.Target
+	}
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	p.r.report.Protected = append(p.r.report.Protected, Protected{Path: e.Path, Before: before, After: sum, Unchanged: before == sum})
+}
