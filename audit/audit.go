@@ -77,6 +77,13 @@ const (
 	KindTool            Kind = "tool.result" // one call of a model, whatever became of it
 	KindNetwork         Kind = "network"     // a record of network.jsonl, and its head
 	KindTear            Kind = "audit.tear"  // the log was continued after an incomplete line
+	KindInterrupt       Kind = "call.interrupt"
+	KindRenewIntent     Kind = "sandbox.renew.intent"
+	KindPauseIntent     Kind = "sandbox.pause.intent"
+	KindPaused          Kind = "sandbox.paused"
+	KindResumeIntent    Kind = "sandbox.resume.intent"
+	KindResumed         Kind = "sandbox.resumed"
+	KindKillFailed      Kind = "sandbox.kill.failed"
 )
 
 // Entry is what a caller gives to Append.
