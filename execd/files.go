@@ -5,6 +5,10 @@ package execd
 // out of it, also not one that changes meanwhile. Relative paths start there.
 // Without it paths are the system's own. Uploads carry it in their metadata.
 //
+// A request with a root takes its paths as they are and gives lines with their
+// ends. One without expands "~" and $VAR in paths and trims the ends of lines,
+// as OpenSandbox does; "/" as the root confines nothing.
+//
 // Whether confined or not, only regular files are read and written: a FIFO,
 // device or socket is refused without being waited for.
 const RootQuery = "root"

@@ -144,7 +144,7 @@ func (s *Server) check(req *execd.RunRequest) (Spec, error) {
 		spec.ID = randomID()
 	}
 	var err error
-	if spec.Dir, err = s.workingDirectory(req.Cwd); err != nil {
+	if spec.Dir, err = s.workingDirectory(req.Cwd, req.Rein != nil); err != nil {
 		return bad("cwd: %s", asError(err).Message)
 	}
 	if spec.Env, err = s.environment(req.Envs); err != nil {

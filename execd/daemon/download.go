@@ -70,7 +70,11 @@ func sendFile(w http.ResponseWriter, r *http.Request, q url.Values, f *os.File, 
 			return err
 		}
 		h.Set("Content-Type", "text/plain; charset=utf-8")
-		if err := copyLines(w, f, first, count); err != nil {
+		lines := copyLines
+		if q.Get(execd.RootQuery) != "" {
+			lines = copyExactLines
+		}
+		if err := lines(w, f, first, count); err != nil {
 			panic(http.ErrAbortHandler)
 		}
 		return nil
@@ -177,6 +181,30 @@ func copyLines(w io.Writer, r io.Reader, first, count int64) error {
 		}
 		if err != nil {
 			break
+		}
+	}
+	return out.Flush()
+}
+
+// copyExactLines writes lines as they are, with their ends.
+func copyExactLines(w io.Writer, r io.Reader, first, count int64) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	out := bufio.NewWriterSize(w, 64<<10)
+	for line := int64(1); count == 0 || line < first+count; {
+		piece, err := in.ReadSlice('\n')
+		if line >= first {
+			if _, err := out.Write(piece); err != nil {
+				return err
+			}
+		}
+		switch err {
+		case nil:
+			line++
+		case bufio.ErrBufferFull: // the line goes on
+		case io.EOF:
+			return out.Flush()
+		default:
+			return err
 		}
 	}
 	return out.Flush()

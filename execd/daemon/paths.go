@@ -45,12 +45,31 @@ func (s *Server) expand(p, base string) (string, error) {
 	return path.Clean(p), nil
 }
 
-// workingDirectory checks the cwd of a command.
-func (s *Server) workingDirectory(cwd string) (string, error) {
+// literal makes a path of a request of rein's absolute and clean, and changes
+// nothing else: a name may hold any character.
+func literal(p, base string) (string, error) {
+	if p == "" {
+		return "", refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "path is empty")
+	}
+	if strings.IndexByte(p, 0) >= 0 {
+		return "", refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "path has a NUL byte")
+	}
+	if !path.IsAbs(p) {
+		p = path.Join(base, p)
+	}
+	return path.Clean(p), nil
+}
+
+// workingDirectory checks the cwd of a command; exact takes it as it is.
+func (s *Server) workingDirectory(cwd string, exact bool) (string, error) {
 	if cwd == "" {
 		cwd = s.cfg.Cwd
 	}
-	dir, err := s.expand(cwd, s.cfg.Cwd)
+	read := s.expand
+	if exact {
+		read = literal
+	}
+	dir, err := read(cwd, s.cfg.Cwd)
 	if err != nil {
 		return "", err
 	}
@@ -70,6 +89,7 @@ type scope struct {
 	place
 	srv   *Server
 	base  string // "" for the whole sandbox
+	exact bool   // the request has a root: its paths are taken as they are
 	owned bool   // close the place afterwards
 }
 
@@ -78,18 +98,18 @@ func (s *Server) scope(root string) (scope, error) {
 	if root == "" {
 		return scope{place: s.files, srv: s}, nil
 	}
-	base, err := s.expand(root, s.cfg.Cwd)
+	base, err := literal(root, s.cfg.Cwd)
 	if err != nil {
 		return scope{}, err
 	}
 	if base == "/" && s.files.root == nil {
-		return scope{place: s.files, srv: s}, nil
+		return scope{place: s.files, srv: s, exact: true}, nil
 	}
 	p, err := s.files.beneath(base)
 	if err != nil {
 		return scope{}, at(base, err)
 	}
-	return scope{place: p, srv: s, base: base, owned: true}, nil
+	return scope{place: p, srv: s, base: base, exact: true, owned: true}, nil
 }
 
 func (sc scope) done() {
@@ -100,10 +120,13 @@ func (sc scope) done() {
 
 // name turns a path of a request into a name of the place.
 func (sc scope) name(p string) (string, error) {
-	if sc.base == "" {
+	if !sc.exact {
 		return sc.srv.expand(p, sc.srv.cfg.Cwd)
 	}
-	full, err := sc.srv.expand(p, sc.base)
+	if sc.base == "" {
+		return literal(p, "/")
+	}
+	full, err := literal(p, sc.base)
 	if err != nil {
 		return "", err
 	}
