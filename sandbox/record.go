@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/rein-sh/rein/execd"
@@ -11,16 +14,23 @@ import (
 
 // CreateIntent is the data of audit.KindSandboxIntent: what will be asked.
 type CreateIntent struct {
-	Provider string        `json:"provider"`
-	Image    string        `json:"image"`
-	Cwd      string        `json:"cwd"`
-	Env      []string      `json:"env,omitempty"` // names only
-	Labels   any           `json:"labels,omitempty"`
-	TTL      time.Duration `json:"ttl_ns"`
-	Limits   Resources     `json:"resources,omitzero"`
-	Mounts   []Mount       `json:"mounts,omitempty"`
-	Require  []Capability  `json:"require,omitempty"`
+	Provider  string            `json:"provider"`
+	Image     string            `json:"image"`
+	Cwd       string            `json:"cwd,omitempty"`
+	Env       []string          `json:"env,omitempty"` // names only
+	Labels    map[string]string `json:"labels,omitempty"`
+	TTLMS     int64             `json:"ttl_ms"`
+	Resources Resources         `json:"resources,omitzero"`
+	Mounts    []Mount           `json:"mounts,omitempty"`
+	Require   []Capability      `json:"require,omitempty"`
 }
+
+func createIntent(p Provider, s Spec) CreateIntent {
+	return CreateIntent{Provider: p.Name(), Image: cmp.Or(s.Image, "host"), Cwd: s.Cwd, Env: names(s.Env), Labels: s.Labels,
+		TTLMS: s.TTL.Milliseconds(), Resources: s.Resources, Mounts: s.Mounts, Require: s.Require}
+}
+
+func names(env map[string]string) []string { return slices.Sorted(maps.Keys(env)) }
 
 // CallIntent is the data of audit.KindCallIntent.
 type CallIntent struct {
@@ -63,7 +73,9 @@ type CallOutcome struct {
 	// Verified: the stream was lost and the outcome was asked for by id.
 	Verified bool            `json:"verified,omitempty"`
 	Network  []NetworkTarget `json:"network,omitempty"`
-	Failure  *Failure        `json:"error,omitempty"`
+	// NetworkError says why the network record could not be read.
+	NetworkError string   `json:"network_error,omitempty"`
+	Failure      *Failure `json:"error,omitempty"`
 	// Why is the cause in a few words: "exit code 1", "timeout after 60s",
 	// "SIGKILL", "sandbox_lost: oom", a policy's reason; empty on success.
 	Why string `json:"why,omitempty"`
@@ -111,6 +123,12 @@ type FileIntent struct {
 	Mode  string `json:"mode,omitempty"`
 }
 
+// Interrupted is the data of audit.KindInterrupt.
+type Interrupted struct {
+	OK      bool     `json:"ok"`
+	Failure *Failure `json:"error,omitempty"`
+}
+
 // FileOutcome is the data of audit.KindFileOutcome.
 type FileOutcome struct {
 	Tool       string   `json:"tool"`
@@ -124,6 +142,12 @@ type FileOutcome struct {
 	DurationMS int64    `json:"duration_ms"`
 	Failure    *Failure `json:"error,omitempty"`
 	Why        string   `json:"why,omitempty"`
+}
+
+// LifecycleIntent is the data of the intents of renewals, pauses and kills.
+type LifecycleIntent struct {
+	// ExpiresAt is the end that a renewal asks for.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
 // LifecycleOutcome is the data of the records of renewals, pauses and kills.

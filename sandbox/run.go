@@ -1,8 +1,18 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
 
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
 )
 
@@ -14,61 +24,228 @@ import (
 //   - KindInvalid, KindNotFound, KindDenied: execd refused it; nothing ran.
 //   - KindLost: the sandbox ended under it; the cause names the provider's
 //     reason.
+//   - KindUnavailable: the connection was lost. Run has asked by call id and the
+//     call never began, or (with Stdout or Stderr) the Result is complete but
+//     the output is not. Run never runs a call again.
 //   - KindTimeout: the connection was lost and execd could not say what became
-//     of the call. Run has asked by call id, and it never runs a call again.
-//   - context.Canceled or DeadlineExceeded in the chain (KindTimeout): ctx
-//     ended first. An interrupt was sent and its outcome awaited for at most
-//     InterruptTimeout; when that arrived the Result holds it.
+//     of the call; or ctx ended first, and its error is in the chain. Then an
+//     interrupt was sent and its outcome awaited for at most InterruptTimeout;
+//     when that arrived the Result holds it.
 //
 // Without Stdout and Stderr the output is captured at the source: at most
 // execd.MaxCapture bytes of both streams, head and tail. Captured output is
 // masked with Options.Masker as it leaves: where a mask changes the length,
 // Bytes, Lines and HeadLines of that stream are changed with it, so that what
 // was left out is still Bytes - len(Head) - len(Tail); the record has the true
-// counts. Next to an omission a few bytes more are dropped, so that no part of
-// a secret is left at the cut.
+// counts. Next to an omission the beginning or end of a value that may have
+// been cut is left out, too.
 //
 // With Stdout or Stderr set they receive the exact bytes, unmasked: who shows
 // them wraps them with secret.Masker.Writer.
 func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
-	panic("sandbox: not written")
+	c, err := s.prepare(ctx, c)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := s.append(audit.KindCallIntent, c.CallID, s.callIntent(c)); err != nil {
+		return Result{}, err
+	}
+	start, since := s.opt.Now(), s.networkSeen()
+	call := &call{sandbox: s, command: c, started: make(chan struct{}), broken: make(chan struct{})}
+	r, err := call.run(ctx)
+	outcome := callOutcome(c, r, err)
+	outcome.Verified = call.verified
+	if outcome.DurationMS == 0 {
+		outcome.DurationMS = s.since(start)
+	}
+	var anchorErr error
+	r.Network, anchorErr = s.network(ctx, c.CallID, since, &outcome)
+	outcome.explain(err)
+	recordErr := s.append(audit.KindCallOutcome, c.CallID, outcome)
+	s.settle(r.CallID, !r.Background)
+	s.mask(&r)
+	return r, errors.Join(err, anchorErr, recordErr)
 }
 
-// Status is what is known of a command, running or ended. KindNotFound when
-// the sandbox has no such call.
-func (s *Sandbox) Status(ctx context.Context, callID string) (CommandStatus, error) {
-	panic("sandbox: not written")
+// prepare fills in what a command leaves open and refuses what cannot be run.
+func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
+	if err := s.usable("run"); err != nil {
+		return c, err
+	}
+	if err := ctx.Err(); err != nil {
+		return c, &Error{Kind: KindTimeout, Op: "run", Subject: c.CallID, Err: context.Cause(ctx)}
+	}
+	if c.CallID == "" {
+		c.CallID = "call-" + strings.ToLower(rand.Text())
+	}
+	if c.Tool == "" {
+		c.Tool = "host"
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	bad := func(format string, args ...any) (Command, error) {
+		return c, &Error{Kind: KindInvalid, Op: "run", Subject: c.CallID, Err: fmt.Errorf(format, args...)}
+	}
+	switch {
+	case !validCallID(c.CallID):
+		c.CallID = ""
+		return bad("a call id has 1 to 64 letters, digits, '-' or '_'")
+	case c.Timeout < time.Millisecond:
+		return bad("%v is no timeout", c.Timeout)
+	case strings.TrimSpace(c.Shell) == "":
+		return bad("the command is empty")
+	case c.Background && !s.features.CallIDs && (c.Stdout != nil || c.Stderr != nil):
+		return bad("a command in the background has no streams")
+	}
+	return c, nil
 }
 
-// CommandStatus is the state of one command.
-type CommandStatus struct {
-	CallID  string
-	Running bool
-	// LogPath is the file inside the sandbox with a background command's
-	// output; Bytes and Lines are its length so far.
-	LogPath      string
-	Bytes, Lines int64
-	// Result is set when the command has ended.
-	Result *Result
+func validCallID(id string) bool {
+	return len(id) > 0 && len(id) <= 64 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }
 
-// Wait returns the result of a command, when it has ended or when ctx ends.
-// Ending the wait never interrupts the command.
-func (s *Sandbox) Wait(ctx context.Context, callID string) (Result, error) {
-	panic("sandbox: not written")
+// maxSummary is how much of a command is recorded.
+const maxSummary = 2 << 10
+
+func (s *Sandbox) callIntent(c Command) CallIntent {
+	sum := sha256.Sum256([]byte(c.Shell))
+	summary := s.opt.Masker.String(c.Shell) // before the cut, which could split a value
+	if len(summary) > maxSummary {
+		cut := maxSummary
+		for !utf8.RuneStart(summary[cut]) {
+			cut--
+		}
+		summary = summary[:cut] + "…"
+	}
+	return CallIntent{Tool: c.Tool, Command: summary, Bytes: len(c.Shell), SHA256: hex.EncodeToString(sum[:]), Cwd: c.Cwd,
+		Env: names(c.Env), TimeoutMS: c.Timeout.Milliseconds(), Background: c.Background}
 }
 
-// Logs returns output of a background command from the byte at cursor, both
-// streams in the order they came, and the cursor to go on from. The bytes are
-// exact and not masked.
-func (s *Sandbox) Logs(ctx context.Context, callID string, cursor int64) ([]byte, int64, error) {
-	panic("sandbox: not written")
+// call is one command on its way.
+type call struct {
+	sandbox *Sandbox
+	command Command
+
+	id       string        // execd's id of it
+	known    bool          // the id had been used before
+	verified bool          // the outcome was asked for
+	started  chan struct{} // closed when execd has said the id
+	broken   chan struct{} // closed when a writer failed
+	writeErr error
+	bytes    int64 // output received
+	capture  *capture
 }
 
-// Interrupt ends a command: SIGTERM to all of it, then SIGKILL. A command that
-// has ended already is success; KindNotFound when there is no such call.
-func (s *Sandbox) Interrupt(ctx context.Context, callID string) error {
-	panic("sandbox: not written")
+func (c *call) request() execd.RunRequest {
+	cmd, f := c.command, c.sandbox.features
+	req := execd.RunRequest{Command: cmd.Shell, Cwd: cmd.Cwd, Background: cmd.Background,
+		Timeout: cmd.Timeout.Milliseconds(), Envs: cmd.Env}
+	if f.CallIDs {
+		req.Rein = &execd.RunOptions{ID: cmd.CallID, Spill: f.Spill, Raw: c.streaming()}
+		if f.Capture && !c.streaming() {
+			req.Rein.Capture = execd.MaxCapture
+		}
+	}
+	if !c.streaming() && !(f.CallIDs && f.Capture) {
+		c.capture = newCapture(execd.MaxCapture)
+	}
+	return req
 }
 
-var _ = execd.Port
+func (c *call) streaming() bool { return c.command.Stdout != nil || c.command.Stderr != nil }
+
+// run runs the command and makes sure of its outcome.
+func (c *call) run(ctx context.Context) (Result, error) {
+	s := c.sandbox
+	c.id = c.command.CallID
+	stream, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	done := make(chan struct{})
+	watched := make(chan struct{})
+	go func() { defer close(watched); c.watch(ctx, done, cancel) }()
+	outcome, err := s.client.Run(stream, c.request(), c.event)
+	close(done)
+	<-watched
+
+	r := Result{CallID: c.id, SandboxID: s.id, Outcome: outcome, Known: c.known}
+	if _, refused := errors.AsType[*execd.Error](err); err != nil && !refused {
+		r, err = c.verify(ctx, r, err)
+	} else if refused {
+		return r, s.fault(ctx, "run", c.command.CallID, err)
+	}
+	if err == nil && c.command.Background && outcome.ExitCode == nil {
+		r.Background = true
+		r.LogPath, err = s.logPath(ctx, c.id)
+	}
+	if c.capture != nil {
+		r.Stdout, r.Stderr = c.capture.outputs(r.Stdout, r.Stderr)
+	}
+	if err != nil {
+		return r, err
+	}
+	return r, c.ended(ctx, r)
+}
+
+// ended is the error of a call whose outcome is known, but is not its own.
+func (c *call) ended(ctx context.Context, r Result) error {
+	s := c.sandbox
+	switch {
+	case r.KilledBy == execd.KilledByShutdown:
+		if lost := s.lost(ctx, "run"); lost != nil {
+			return lost
+		}
+		return &Error{Kind: KindLost, Op: "run", Subject: s.id, Err: errors.New("execd was shut down")}
+	case c.writeErr != nil:
+		return &Error{Kind: KindHost, Op: "run", Subject: c.id, Err: c.writeErr}
+	case r.KilledBy == execd.KilledByInterrupt && ctx.Err() != nil:
+		return &Error{Kind: KindTimeout, Op: "run", Subject: c.id, Err: context.Cause(ctx)}
+	}
+	return nil
+}
+
+// event takes one event of the stream.
+func (c *call) event(e execd.Event) {
+	switch e.Type {
+	case execd.EventInit:
+		if !c.sandbox.features.CallIDs && e.Text != "" {
+			c.id = e.Text
+		}
+		c.known = e.Rein != nil && e.Rein.Known
+		select {
+		case <-c.started:
+		default:
+			close(c.started)
+		}
+	case execd.EventStdout, execd.EventStderr:
+		data := outputOf(e)
+		c.bytes += int64(len(data))
+		if c.command.Progress != nil {
+			c.command.Progress(c.bytes)
+		}
+		if c.capture != nil {
+			c.capture.add(e.Type == execd.EventStderr, data)
+			return
+		}
+		w := c.command.Stdout
+		if e.Type == execd.EventStderr {
+			w = c.command.Stderr
+		}
+		if w == nil || c.writeErr != nil {
+			return
+		}
+		if _, err := w.Write(data); err != nil {
+			c.writeErr = err
+			close(c.broken)
+		}
+	}
+}
+
+// outputOf is the bytes of an output event; plain OpenSandbox sends lines
+// without their newline, and an empty line as one.
+func outputOf(e execd.Event) []byte {
+	if e.Rein != nil && e.Rein.Data != nil {
+		return e.Rein.Data
+	}
+	return append(bytes.TrimSuffix([]byte(e.Text), []byte("\n")), '\n')
+}

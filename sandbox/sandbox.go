@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/rein-sh/rein/audit"
@@ -13,7 +15,7 @@ import (
 // Create and Attach are its only constructors and both take the audit log, so
 // that nothing is done to a sandbox unrecorded: the intent is written before
 // the effect and the outcome after it. When the intent cannot be written the
-// effect does not happen.
+// effect does not happen, but for Kill.
 //
 // All methods may be called concurrently. Errors are *Error. A program's own
 // failure is a value in Result, never an error.
@@ -22,7 +24,20 @@ import (
 // DefaultOpTimeout, except Run, Wait, Upload and Download, which end with their
 // command or transfer.
 type Sandbox struct {
-	info Info
+	provider Provider
+	opt      Options
+	client   *execd.Client
+	features execd.Features
+	id       string
+
+	killing sync.Mutex // held by Kill
+
+	mu       sync.Mutex
+	info     Info
+	ended    error           // set once: why nothing can be done any more
+	lastSeq  uint64          // newest network record seen
+	anchored string          // head of the network record in the audit
+	settled  map[string]bool // background commands: whether the outcome is recorded
 }
 
 // Options say on whose behalf a sandbox is used and where that is recorded.
@@ -34,7 +49,7 @@ type Options struct {
 	Masker *secret.Masker
 	// RunID and TraceID go into every record; empty outside a run.
 	RunID, TraceID string
-	// Now is the clock of durations and call ids; nil is time.Now.
+	// Now is the clock of durations; nil is time.Now.
 	Now func() time.Time
 }
 
@@ -52,49 +67,142 @@ const (
 // behind by a Create that fails. The caller owns the sandbox and must Kill it;
 // if it does not, the sandbox ends at its TTL.
 func Create(ctx context.Context, p Provider, spec Spec, o Options) (*Sandbox, error) {
-	panic("sandbox: not written")
+	s, err := newSandbox("create", p, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	if err := s.append(audit.KindSandboxIntent, "", createIntent(p, spec)); err != nil {
+		return nil, err
+	}
+	start := s.opt.Now()
+	info, err := p.Create(ctx, spec)
+	if err == nil {
+		s.id, s.info = info.ID, info
+		if err = s.connect(ctx, "create"); err != nil {
+			err = errors.Join(err, s.Kill(ctx))
+		}
+	}
+	if err != nil {
+		err = asError("create", info.ID, err)
+		return nil, errors.Join(err, s.append(audit.KindSandboxFailed, "", LifecycleOutcome{
+			DurationMS: s.since(start), Failure: failure(err)}))
+	}
+	if err := s.append(audit.KindSandboxCreated, "", info); err != nil {
+		return nil, errors.Join(err, s.Kill(ctx))
+	}
+	return s, nil
 }
 
 // Attach returns a Sandbox for one that exists already. It never changes it,
 // least of all its end. KindNotFound when there is none, KindLost when it ended
 // by itself.
 func Attach(ctx context.Context, p Provider, id string, o Options) (*Sandbox, error) {
-	panic("sandbox: not written")
+	s, err := newSandbox("attach", p, o)
+	if err != nil {
+		return nil, err
+	}
+	s.id = id
+	short, cancel := bounded(ctx, DefaultOpTimeout)
+	defer cancel()
+	if s.info, err = p.Get(short, id); err != nil {
+		return nil, asError("attach", id, err)
+	}
+	if s.info.State == StateLost {
+		return nil, &Error{Kind: KindLost, Op: "attach", Subject: id, Err: errors.New(s.info.Reason)}
+	}
+	if err := s.connect(short, "attach"); err != nil {
+		return nil, err
+	}
+	if err := s.append(audit.KindSandboxAttached, "", s.info); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func newSandbox(op string, p Provider, o Options) (*Sandbox, error) {
+	if o.Log == nil {
+		return nil, &Error{Kind: KindInvalid, Op: op, Err: errors.New("a sandbox needs an audit log")}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Sandbox{provider: p, opt: o, settled: map[string]bool{}}, nil
+}
+
+// connect makes the client, asks execd what it can do, and learns where the
+// network record stands.
+func (s *Sandbox) connect(ctx context.Context, op string) error {
+	ctx, cancel := bounded(ctx, DefaultOpTimeout)
+	defer cancel()
+	ep, err := s.provider.Endpoint(ctx, s.id, execd.Port)
+	if err != nil {
+		return asError(op, s.id, err)
+	}
+	s.client = execd.NewClient(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
+	if s.features, err = s.client.Features(ctx); err != nil {
+		s.client.Close()
+		return s.fault(ctx, op, s.id, err)
+	}
+	return s.networkBaseline(ctx)
+}
+
+// bounded gives ctx a deadline if it has none.
+func bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// shielded is a context of its own for what must happen although ctx has
+// ended.
+func shielded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
 // ID is the provider's id of the sandbox.
-func (s *Sandbox) ID() string { panic("sandbox: not written") }
+func (s *Sandbox) ID() string { return s.id }
 
 // Info is what is known of the sandbox without asking: as of Create or Attach,
 // the last Refresh, and with the end of the last Renew.
-func (s *Sandbox) Info() Info { panic("sandbox: not written") }
-
-// Refresh asks the provider for the sandbox's state now.
-func (s *Sandbox) Refresh(ctx context.Context) (Info, error) { panic("sandbox: not written") }
-
-// Features says which of rein's additions this sandbox's execd honours.
-func (s *Sandbox) Features() execd.Features { panic("sandbox: not written") }
-
-// Renew moves the end of the sandbox to until, earlier or later, and returns
-// the end now in force. KindNotFound when it has ended already.
-func (s *Sandbox) Renew(ctx context.Context, until time.Time) (time.Time, error) {
-	panic("sandbox: not written")
+func (s *Sandbox) Info() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.info
 }
 
-// Pause stops everything in the sandbox without ending it; KindUnsupported
-// when the provider has no CapPause.
-func (s *Sandbox) Pause(ctx context.Context) error { panic("sandbox: not written") }
-
-// Resume undoes Pause.
-func (s *Sandbox) Resume(ctx context.Context) error { panic("sandbox: not written") }
+// Features says which of rein's additions this sandbox's execd honours.
+func (s *Sandbox) Features() execd.Features { return s.features }
 
 // Metrics is the sandbox's own use of its resources. It is not recorded.
-func (s *Sandbox) Metrics(ctx context.Context) (execd.Metrics, error) { panic("sandbox: not written") }
-
-// Kill ends the sandbox and returns when the provider has confirmed that it is
-// gone. It is idempotent, and shielded: it goes on for KillTimeout when ctx has
-// ended. Commands still running end with KindLost.
-func (s *Sandbox) Kill(ctx context.Context) error { panic("sandbox: not written") }
+func (s *Sandbox) Metrics(ctx context.Context) (execd.Metrics, error) {
+	if err := s.usable("metrics"); err != nil {
+		return execd.Metrics{}, err
+	}
+	ctx, cancel := bounded(ctx, DefaultOpTimeout)
+	defer cancel()
+	m, err := s.client.Metrics(ctx)
+	return m, s.fault(ctx, "metrics", s.id, err)
+}
 
 // Close releases the connections. The sandbox lives on until Kill or its TTL.
-func (s *Sandbox) Close() error { panic("sandbox: not written") }
+func (s *Sandbox) Close() error {
+	s.client.Close()
+	return nil
+}
+
+func (s *Sandbox) since(start time.Time) int64 { return s.opt.Now().Sub(start).Milliseconds() }
+
+// append writes a record of this sandbox.
+func (s *Sandbox) append(kind audit.Kind, callID string, data any) error {
+	_, err := s.opt.Log.Append(audit.Entry{Kind: kind, RunID: s.opt.RunID, TraceID: s.opt.TraceID,
+		SandboxID: s.id, CallID: callID, Data: data})
+	if err != nil {
+		return &Error{Kind: KindHost, Op: "record", Subject: string(kind), Err: err,
+			Hint: "nothing is done to a sandbox that cannot be recorded"}
+	}
+	return nil
+}
