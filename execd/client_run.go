@@ -44,7 +44,10 @@ func (c *Client) Run(ctx context.Context, req RunRequest, each func(Event)) (Out
 		}
 		return Outcome{}, err
 	}
-	if outcome.StartedAt.IsZero() && !req.Background { // not our daemon
+	switch {
+	case req.Background && !outcome.ours: // complete means started; how it ends is not known
+		outcome.Outcome = Outcome{}
+	case outcome.StartedAt.IsZero(): // not our daemon
 		outcome.StartedAt = started.UTC()
 		if outcome.DurationMS == 0 {
 			outcome.DurationMS = time.Since(started).Milliseconds()
