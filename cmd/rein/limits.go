@@ -132,7 +132,7 @@ func effectiveLimits(c config.Limits) config.Limits {
 
 // checkPrice refuses a cost limit that could not be counted.
 func checkPrice(m config.Model, l budget.Limits) error {
-	if m.Vendor == "script" || m.Price.Known || l.MaxCost == 0 {
+	if m.Price.Known || l.MaxCost == 0 {
 		return nil
 	}
 	return usage("--price INPUT,OUTPUT in dollars per million tokens; --price 0,0 counts tokens only",

@@ -118,6 +118,7 @@ func (p *progress) line(e run.Event) (string, style) {
 	case run.EventWait:
 		p.doing = "waiting"
 		return text, styleHint
+	case run.EventEnd: // said after the report
 	default:
 		if text == "" {
 			return "", stylePlain

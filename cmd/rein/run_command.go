@@ -263,7 +263,8 @@ func (a *app) sayEnd(r *run.Report, err error) {
 		fmt.Fprintf(a.err, "%s limit %s reached: %s of %s\n", a.style("rein:", styleError), cleanLine(r.Brake.Limit), cleanLine(r.Brake.Used), cleanLine(r.Brake.Max))
 		hint = r.Brake.Flag + " raises it"
 	case err != nil:
-		fmt.Fprintln(a.err, a.style("rein:", styleError), cleanLine(err.Error()))
+		what, _, _ := strings.Cut(err.Error(), "\n") // the report has all of it
+		fmt.Fprintln(a.err, a.style("rein:", styleError), cleanLine(what))
 	case r.ExitCode != 0:
 		fmt.Fprintln(a.err, a.style("rein:", styleError), cleanLine(r.Conclusion))
 	default:

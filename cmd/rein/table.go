@@ -127,6 +127,9 @@ func resolveModel(c config.Config, named, baseURL string) (config.Model, error) 
 			}
 		}
 	}
+	if m.Vendor == "script" {
+		m.Price = config.Price{Known: true} // of nothing
+	}
 	if !ok {
 		return m, usage("script:FILE, openai/NAME, or a name under models: in the configuration", "no model %q", named)
 	}
