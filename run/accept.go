@@ -36,7 +36,7 @@ func (c Check) command() string {
 	for i, w := range c.Argv {
 		words[i] = quote(w)
 	}
-	return "exec " + strings.Join(words, " ")
+	return strings.Join(words, " ")
 }
 
 func checksTime(checks []Check) time.Duration {

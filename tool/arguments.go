@@ -28,9 +28,9 @@ func resolve(schema json.RawMessage) (*jsonschema.Resolved, error) {
 	return s.Resolve(nil)
 }
 
-// object parses arguments. Models that mean "none" send nothing at all.
+// object parses arguments. Models that mean "none" send nothing, or null.
 func object(raw json.RawMessage) (any, error) {
-	if len(bytes.TrimSpace(raw)) == 0 {
+	if s := string(bytes.TrimSpace(raw)); s == "" || s == "null" {
 		return map[string]any{}, nil
 	}
 	if len(raw) > maxArguments {

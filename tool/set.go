@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (s *Set) dispatch(ctx context.Context, c Call) Result {
 		return Fail(OpArguments, CodeInvalidArguments, where+": "+what,
 			"correct "+where+"; the tool's schema says what it takes")
 	}
-	if len(c.Arguments) == 0 {
+	if len(bytes.TrimSpace(c.Arguments)) == 0 {
 		c.Arguments = []byte("{}")
 	}
 	return s.tools[i].Run(ctx, c)
