@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
@@ -149,20 +151,38 @@ func (s *Sandbox) Upload(ctx context.Context, path string, r io.Reader, o WriteO
 	return s.upload(ctx, "upload", path, r, -1, o)
 }
 
-// source counts and hashes what is read, and keeps its error.
+// source counts and hashes what is read, and keeps its error. The transport may
+// go on reading after it has returned an early answer: finish ends that.
 type source struct {
-	io.Reader
+	mu    sync.Mutex
+	r     io.Reader
+	sum   hash.Hash
 	bytes int64
 	err   error
+	over  bool
 }
 
 func (r *source) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return 0, fs.ErrClosed
+	}
+	n, err := r.r.Read(p)
+	r.sum.Write(p[:n])
 	r.bytes += int64(n)
 	if err != nil && err != io.EOF {
 		r.err = err
 	}
 	return n, err
+}
+
+// finish waits for a Read under way and lets no other happen.
+func (r *source) finish() (Transfer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	return Transfer{Bytes: r.bytes, SHA256: hex.EncodeToString(r.sum.Sum(nil))}, r.err
 }
 
 func (s *Sandbox) upload(ctx context.Context, op, path string, r io.Reader, size int64, o WriteOptions) (Transfer, error) {
@@ -176,15 +196,15 @@ func (s *Sandbox) upload(ctx context.Context, op, path string, r io.Reader, size
 			return unsupported(op, path, "compares no hashes")
 		}
 		mode := octal(o.Mode)
-		sum := sha256.New()
-		src := &source{Reader: io.TeeReader(r, sum)}
+		src := &source{r: r, sum: sha256.New()}
 		up, err := s.client.Upload(ctx, execd.UploadMetadata{Path: s.abs(path), Mode: &mode,
 			Rein: &execd.UploadOptions{Root: s.root(o.Access), ExpectedHash: o.ExpectedHash}}, src, size)
-		t = Transfer{Bytes: src.bytes, SHA256: hex.EncodeToString(sum.Sum(nil))}
+		var readErr error
+		t, readErr = src.finish()
 		out.Bytes, out.SHA256 = t.Bytes, t.SHA256
 		switch {
-		case src.err != nil:
-			return &Error{Kind: KindHost, Op: op, Subject: path, Err: src.err}
+		case readErr != nil:
+			return &Error{Kind: KindHost, Op: op, Subject: path, Err: readErr}
 		case err == nil && up.SHA256 != "" && up.SHA256 != t.SHA256:
 			return &Error{Kind: KindInternal, Op: op, Subject: path, Err: fmt.Errorf("the file was written with the hash %s, not %s", up.SHA256, t.SHA256)}
 		}

@@ -130,6 +130,7 @@ type call struct {
 	id       string        // execd's id of it
 	known    bool          // the id had been used before
 	verified bool          // the outcome was asked for
+	ended    bool          // and the command had ended
 	started  chan struct{} // closed when execd has said the id
 	broken   chan struct{} // closed when a writer failed
 	writeErr error
@@ -174,8 +175,8 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	} else if refused {
 		return r, s.fault(ctx, "run", c.command.CallID, err)
 	}
-	if err == nil && c.command.Background && outcome.ExitCode == nil {
-		r.Background = true
+	if err == nil && c.command.Background && !c.ended {
+		r.Outcome, r.Background = execd.Outcome{}, true
 		r.LogPath, err = s.logPath(ctx, c.id)
 	}
 	if c.capture != nil {
@@ -184,11 +185,11 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return r, err
 	}
-	return r, c.ended(ctx, r)
+	return r, c.fate(ctx, r)
 }
 
-// ended is the error of a call whose outcome is known, but is not its own.
-func (c *call) ended(ctx context.Context, r Result) error {
+// fate is the error of a call whose outcome is known, but is not its own.
+func (c *call) fate(ctx context.Context, r Result) error {
 	s := c.sandbox
 	switch {
 	case r.KilledBy == execd.KilledByShutdown:

@@ -129,6 +129,7 @@ func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) 
 	if st.Running { // in the background
 		return r, nil
 	}
+	c.ended = true
 	r.Outcome, r.LogPath = outcomeOf(st), logPathOf(st)
 	if c.streaming() && c.bytes < r.Stdout.Bytes+r.Stderr.Bytes && c.writeErr == nil && ctx.Err() == nil {
 		hint := ""

@@ -123,9 +123,11 @@ func failedUpload(e *env) {
 		e.Errorf("error %v, want the reader's", err)
 	}
 	e.equal("content", e.get(e.dir+"/file"), "old")
-	infos, err := e.List(e.Context(), e.dir, 1, sandbox.Access{})
-	e.must(err)
-	e.equal("files in the directory", len(infos), 1)
+	e.eventually(5*time.Second, "nothing of the upload is left", func() bool {
+		infos, err := e.List(e.Context(), e.dir, 1, sandbox.Access{})
+		e.must(err)
+		return len(infos) == 1
+	})
 }
 
 type failing struct{}

@@ -47,7 +47,7 @@ const nul = "\x00"
 // of ctx when it ended first.
 func (s *shell) run(ctx context.Context, t task) (code int, rest func(context.Context), err error) {
 	rest = func(context.Context) {}
-	prog, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(t.source), "")
+	prog, err := parse(t.source)
 	if err != nil {
 		fmt.Fprintf(t.stderr, "bash: %v\n", err)
 		return 2, rest, nil
@@ -89,6 +89,30 @@ func (s *shell) run(ctx context.Context, t task) (code int, rest func(context.Co
 		return 2, rest, nil
 	}
 	return 0, rest, nil
+}
+
+// parse parses bash. Its parser takes a carriage return before a newline for a
+// part of it, which bash does not: while it parses, another character stands
+// for them.
+func parse(source string) (*syntax.File, error) {
+	standIn := "\uE00D"
+	for strings.Contains(source, standIn) {
+		standIn += "\uE00D"
+	}
+	prog, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(strings.ReplaceAll(source, "\r", standIn)), "")
+	if err != nil || !strings.Contains(source, "\r") {
+		return prog, err
+	}
+	syntax.Walk(prog, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Lit:
+			n.Value = strings.ReplaceAll(n.Value, standIn, "\r")
+		case *syntax.SglQuoted:
+			n.Value = strings.ReplaceAll(n.Value, standIn, "\r")
+		}
+		return true
+	})
+	return prog, nil
 }
 
 // environ is the environment of a command. Until ready it gives the interpreter
