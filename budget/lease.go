@@ -30,7 +30,22 @@ type Lease struct {
 // NewLease returns the lease of a sandbox born at born, for a run with these
 // limits that must end at deadline. It lives l.TTL, or Estimate plus Margin,
 // and never past Absolute.
-func NewLease(l Limits, born, deadline time.Time) Lease { panic("to come") }
+func NewLease(l Limits, born, deadline time.Time) Lease {
+	estimate := Estimate(l.MaxWallTime)
+	ttl := l.TTL
+	if ttl == 0 {
+		ttl = estimate + Margin
+	}
+	absolute := deadline.Add(Margin)
+	return Lease{Born: born, End: earlier(born.Add(ttl), absolute), Absolute: absolute, Estimate: estimate}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
 
 // TTL is the time to live at birth, or after the renewals so far.
 func (l Lease) TTL() time.Duration { return l.End.Sub(l.Born) }
@@ -39,7 +54,11 @@ func (l Lease) TTL() time.Duration { return l.End.Sub(l.Born) }
 func (l Lease) DecideAt() time.Time { return l.End.Add(-SaveBefore) }
 
 // Shorten moves the end to now+ttl when that is earlier; it never extends.
-func (l Lease) Shorten(now time.Time, ttl time.Duration) Lease { panic("to come") }
+// Progress renews a shortened lease as any other.
+func (l Lease) Shorten(now time.Time, ttl time.Duration) Lease {
+	l.End = earlier(l.End, now.Add(max(0, ttl)))
+	return l
+}
 
 // Decision is what becomes of a lease.
 type Decision string
@@ -58,33 +77,17 @@ const (
 )
 
 // Decide says what to do at now, given whether there was progress since the
-// last renewal, and the lease that results.
-func (l Lease) Decide(now time.Time, progress bool) (Lease, Decision) { panic("to come") }
-
-// Progress decides whether a run makes progress: a successful result that is
-// new. A call that was made before never counts, whatever it returns; a result
-// that differs from an earlier one only in digits, times and dates is not new;
-// more output of a background command counts. All methods may be called
-// concurrently. The zero Progress is ready to use.
-type Progress struct{}
-
-// Call tells of a finished call: the tool and its arguments, whether it
-// succeeded, and its result as the model saw it, without ids and durations. It
-// reports whether that was progress.
-func (p *Progress) Call(tool string, args []byte, ok bool, result []byte) bool { panic("to come") }
-
-// Background tells how many bytes the background command id has printed by now,
-// and reports whether that was progress: more than ever before.
-func (p *Progress) Background(id string, bytes int64) bool { panic("to come") }
-
-// Since reports whether there was progress since the last call of Renewed, or
-// the beginning.
-func (p *Progress) Since() bool { panic("to come") }
-
-// Renewed tells that the lease was renewed: progress counts from zero again.
-// What has been seen is not forgotten.
-func (p *Progress) Renewed() { panic("to come") }
-
-// Normalize returns text with what changes by itself between two runs of the
-// same thing made equal: numbers, times and dates, and the width of spaces.
-func Normalize(text []byte) []byte { panic("to come") }
+// last renewal, and the lease that results. Only Renew changes the lease; use
+// the new one when the provider has renewed.
+func (l Lease) Decide(now time.Time, progress bool) (Lease, Decision) {
+	switch {
+	case now.Before(l.DecideAt()):
+		return l, Keep
+	case !l.End.Before(l.Absolute):
+		return l, Final
+	case !progress:
+		return l, ExpiredNoProgress
+	}
+	l.End = earlier(l.End.Add(l.Estimate), l.Absolute)
+	return l, Renew
+}

@@ -7,7 +7,13 @@
 // a later addition to Tree.
 package budget
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Limits are the limits of one run. The zero Limits is invalid, not unlimited:
 // start from a preset. Every limit is finite.
@@ -64,43 +70,164 @@ const (
 
 // Flag is the command-line flag that sets the limit: "--max-steps" for
 // LimitSteps, and so on.
-func (l Limit) Flag() string { panic("to come") }
+func (l Limit) Flag() string { return "--" + strings.ReplaceAll(string(l), "_", "-") }
 
-// Layer is "call", "round", "run" or "resource".
-func (l Limit) Layer() string { panic("to come") }
+// Layer is what the limit brakes: "call", "round", "run" or "resource".
+func (l Limit) Layer() string {
+	switch l {
+	case LimitCallTimeout, LimitMaxCallTimeout, LimitOutputBytes, LimitOutputLines:
+		return "call"
+	case LimitSteps, LimitToolCalls:
+		return "round"
+	case LimitTTL:
+		return "resource"
+	}
+	return "run"
+}
 
-// Format writes an amount of this limit with its unit: "20", "15m", "$5.00".
-func (l Limit) Format(amount int64) string { panic("to come") }
+// Format writes an amount of this limit with its unit: "20", "15m", "16 KiB",
+// "$5.00". Amounts are counts, bytes, nanoseconds or USD, as the limit is.
+func (l Limit) Format(amount int64) string {
+	switch l {
+	case LimitCallTimeout, LimitMaxCallTimeout, LimitWallTime, LimitTTL:
+		return formatDuration(time.Duration(amount))
+	case LimitOutputBytes:
+		if amount != 0 && amount%1024 == 0 {
+			return strconv.FormatInt(amount/1024, 10) + " KiB"
+		}
+		return strconv.FormatInt(amount, 10) + " B"
+	case LimitCost:
+		return USD(amount).String()
+	}
+	return strconv.FormatInt(amount, 10)
+}
+
+// formatDuration writes 15m and 2h where Duration.String writes 15m0s and 2h0m0s.
+func formatDuration(d time.Duration) string {
+	s := d.Round(time.Millisecond).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-len("0s")]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-len("0m")]
+	}
+	return s
+}
 
 // Quick is for a look around: 10 steps and calls, 5 minutes, 200,000 tokens, $1.
-func Quick() Limits { panic("to come") }
+func Quick() Limits {
+	return Limits{
+		CallTimeout: time.Minute, MaxCallTimeout: 2 * time.Minute, OutputBytes: 16 << 10, OutputLines: 400,
+		MaxSteps: 10, MaxToolCalls: 10,
+		MaxWallTime: 5 * time.Minute, MaxTokens: 200_000, MaxCost: 1 * Dollar,
+	}
+}
 
 // Standard is the default: 20 steps and calls, 15 minutes, 1 million tokens, $5.
-func Standard() Limits { panic("to come") }
+func Standard() Limits {
+	return Limits{
+		CallTimeout: time.Minute, MaxCallTimeout: 2 * time.Minute, OutputBytes: 16 << 10, OutputLines: 400,
+		MaxSteps: 20, MaxToolCalls: 20,
+		MaxWallTime: 15 * time.Minute, MaxTokens: 1_000_000, MaxCost: 5 * Dollar,
+	}
+}
 
 // Long is for long work: 200 steps and calls, 2 hours, 10 million tokens, $25.
-func Long() Limits { panic("to come") }
+func Long() Limits {
+	return Limits{
+		CallTimeout: time.Minute, MaxCallTimeout: 2 * time.Minute, OutputBytes: 16 << 10, OutputLines: 400,
+		MaxSteps: 200, MaxToolCalls: 200,
+		MaxWallTime: 2 * time.Hour, MaxTokens: 10_000_000, MaxCost: 25 * Dollar,
+	}
+}
 
-// Presets lists the names Preset knows: quick, standard, long.
-func Presets() []string { panic("to come") }
+// Presets lists the names Preset knows, from the shortest to the longest run.
+func Presets() []string { return []string{"quick", "standard", "long"} }
 
 // Preset returns the preset of that name.
-func Preset(name string) (Limits, bool) { panic("to come") }
+func Preset(name string) (Limits, bool) {
+	switch name {
+	case "quick":
+		return Quick(), true
+	case "standard":
+		return Standard(), true
+	case "long":
+		return Long(), true
+	}
+	return Limits{}, false
+}
+
+// Bounds of Limits.OutputBytes and the least Limits.OutputLines. Below them a
+// result could show nothing; above, more would have to leave the sandbox than
+// execd lets out of it.
+const (
+	MinOutputBytes = 1 << 10
+	MaxOutputBytes = 1 << 20
+	MinOutputLines = 8
+)
 
 // Validate returns nil, or the *InvalidError of every field that cannot be
 // honoured, joined.
-func (l Limits) Validate() error { panic("to come") }
+func (l Limits) Validate() error {
+	var faults []error
+	need := func(limit Limit, field string, amount int64, ok bool, reason string) {
+		if !ok {
+			faults = append(faults, &InvalidError{Limit: limit, Field: field, Value: limit.Format(amount), Reason: reason})
+		}
+	}
+	positive := func(limit Limit, field string, amount int64) {
+		need(limit, field, amount, amount > 0, "must be more than zero: no limit can be switched off")
+	}
+	positive(LimitCallTimeout, "CallTimeout", int64(l.CallTimeout))
+	need(LimitMaxCallTimeout, "MaxCallTimeout", int64(l.MaxCallTimeout), l.MaxCallTimeout >= l.CallTimeout,
+		"must not be below "+string(LimitCallTimeout)+", "+formatDuration(l.CallTimeout))
+	need(LimitOutputBytes, "OutputBytes", int64(l.OutputBytes), l.OutputBytes >= MinOutputBytes && l.OutputBytes <= MaxOutputBytes,
+		"must be from 1 KiB to 1 MiB")
+	need(LimitOutputLines, "OutputLines", int64(l.OutputLines), l.OutputLines >= MinOutputLines,
+		fmt.Sprintf("must be %d or more", MinOutputLines))
+	positive(LimitSteps, "MaxSteps", int64(l.MaxSteps))
+	positive(LimitToolCalls, "MaxToolCalls", int64(l.MaxToolCalls))
+	positive(LimitWallTime, "MaxWallTime", int64(l.MaxWallTime))
+	positive(LimitTokens, "MaxTokens", l.MaxTokens)
+	positive(LimitCost, "MaxCost", int64(l.MaxCost))
+	need(LimitTTL, "TTL", int64(l.TTL), l.TTL == 0 || l.TTL > SaveBefore,
+		"must be 0 (derived) or more than "+formatDuration(SaveBefore)+", in which outputs are saved")
+	return errors.Join(faults...)
+}
 
 // Setting is one limit and its value, for people and reports.
 type Setting struct {
 	Limit  Limit
-	Amount int64  // in the unit of the limit: a count, bytes, nanoseconds, USD
+	Amount int64  // in the unit of the limit
 	Value  string // the amount with its unit
 }
 
-// List returns every limit in force, in the order of the layers, the derived
-// TTL included.
-func (l Limits) List() []Setting { panic("to come") }
+// List returns every limit in force, in the order of the layers. A TTL of 0 is
+// listed as the one derived from it.
+func (l Limits) List() []Setting {
+	if l.TTL == 0 {
+		l.TTL = Estimate(l.MaxWallTime) + Margin
+	}
+	var all []Setting
+	for _, s := range []struct {
+		limit  Limit
+		amount int64
+	}{
+		{LimitCallTimeout, int64(l.CallTimeout)},
+		{LimitMaxCallTimeout, int64(l.MaxCallTimeout)},
+		{LimitOutputBytes, int64(l.OutputBytes)},
+		{LimitOutputLines, int64(l.OutputLines)},
+		{LimitSteps, int64(l.MaxSteps)},
+		{LimitToolCalls, int64(l.MaxToolCalls)},
+		{LimitWallTime, int64(l.MaxWallTime)},
+		{LimitTokens, l.MaxTokens},
+		{LimitCost, int64(l.MaxCost)},
+		{LimitTTL, int64(l.TTL)},
+	} {
+		all = append(all, Setting{Limit: s.limit, Amount: s.amount, Value: s.limit.Format(s.amount)})
+	}
+	return all
+}
 
 // InvalidError is a limit that cannot be honoured.
 type InvalidError struct {
@@ -110,24 +237,9 @@ type InvalidError struct {
 	Reason string // "must be ..."
 }
 
-func (e *InvalidError) Error() string { panic("to come") }
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("limit %s = %s: %s", e.Limit, e.Value, e.Reason)
+}
 
 // Hint says how to set the limit.
-func (e *InvalidError) Hint() string { panic("to come") }
-
-// USD is an amount of money in billionths of a dollar, so that the price of one
-// token is exact.
-type USD int64
-
-// Dollar is one dollar.
-const Dollar USD = 1e9
-
-// Dollars returns d dollars, rounded to the nearest unit; the largest or
-// smallest amount when d is out of range, 0 when d is not a number.
-func Dollars(d float64) USD { panic("to come") }
-
-// Float returns the amount in dollars.
-func (u USD) Float() float64 { panic("to come") }
-
-// String writes the amount in dollars: "$5.00", "$0.0042".
-func (u USD) String() string { panic("to come") }
+func (e *InvalidError) Hint() string { return "set it with " + e.Limit.Flag() }

@@ -2,74 +2,67 @@ package budget
 
 import (
 	"context"
-	"fmt"
+	"math"
+	"sync"
 	"time"
 )
-
-// Breach is a limit that stops the work. Used and Max are in the unit of the
-// limit (Limit.Format writes them).
-type Breach struct {
-	Limit Limit
-	Used  int64
-	Max   int64
-	Flag  string // what raises it
-}
-
-func (b *Breach) Error() string {
-	return fmt.Sprintf("stopped by %s: %s of %s", b.Limit, b.Limit.Format(b.Used), b.Limit.Format(b.Max))
-}
-
-// Hint names the flag that raises the limit.
-func (b *Breach) Hint() string { panic("to come") }
-
-// Warning says that a limit is nearly used up. Each is given once a limit and
-// mark; one event that passes both marks gives the higher only.
-type Warning struct {
-	Limit   Limit
-	Percent int // 80 or 95
-	Used    int64
-	Max     int64
-	Flag    string
-}
-
-func (w Warning) String() string { panic("to come") }
 
 // TreeOptions configure a Tree.
 type TreeOptions struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Warn is told of warnings, on the goroutine whose action caused them and
-	// before that action returns. It may use the Tree.
+	// before that action returns. It may use the Tree. Nil tells nobody.
 	Warn func(Warning)
 }
 
 // Tree counts what a run uses against its Limits. Its root is the run; its
-// rounds are made with Round. All methods may be called concurrently, and the
-// limits are exact whatever the interleaving.
-type Tree struct{}
+// branches are the rounds made with Round. All methods may be called
+// concurrently, and the limits are exact whatever the interleaving.
+type Tree struct {
+	limits Limits
+	now    func() time.Time
+	warn   func(Warning)
+	start  time.Time
+
+	mu     sync.Mutex
+	used   Usage // Wall and Waiting excepted
+	told   marks
+	waits  int // open Waiting calls
+	since  time.Time
+	waited time.Duration // without the waits that are open
+}
 
 // NewTree starts the run's clock. Invalid limits are an error (see
 // Limits.Validate).
-func NewTree(l Limits, o TreeOptions) (*Tree, error) { panic("to come") }
+func NewTree(l Limits, o TreeOptions) (*Tree, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Tree{limits: l, now: o.Now, warn: o.Warn, start: o.Now(), told: marks{}}, nil
+}
 
 // Limits returns the limits in force.
-func (t *Tree) Limits() Limits { panic("to come") }
+func (t *Tree) Limits() Limits { return t.limits }
 
 // Deadline is when the run's wall clock ends.
-func (t *Tree) Deadline() time.Time { panic("to come") }
+func (t *Tree) Deadline() time.Time { return t.start.Add(t.limits.MaxWallTime) }
 
 // Remaining is the wall time left, never negative.
-func (t *Tree) Remaining() time.Duration { panic("to come") }
+func (t *Tree) Remaining() time.Duration { return max(0, t.Deadline().Sub(t.now())) }
 
 // Context returns a context that ends at Deadline with the *Breach of the wall
-// clock as its cause. It uses real time, whatever TreeOptions.Now is.
+// clock as its cause. It ends by real time, whatever TreeOptions.Now is.
 func (t *Tree) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	panic("to come")
+	return context.WithDeadlineCause(parent, t.Deadline(), breach(LimitWallTime, int64(t.limits.MaxWallTime), int64(t.limits.MaxWallTime)))
 }
 
 // Check returns the *Breach of a limit of the run that is used up, or nil: the
 // wall clock, tokens or cost. Ask before spending.
-func (t *Tree) Check() error { panic("to come") }
+func (t *Tree) Check() error { return t.act(func(time.Time) error { return nil }) }
 
 // Spent is what a model's reply cost.
 type Spent struct {
@@ -77,19 +70,117 @@ type Spent struct {
 	Cost   USD
 }
 
-// Spend counts what was spent; negative amounts count nothing. It is counted in
-// any case; the *Breach says that it went over a limit.
-func (t *Tree) Spend(s Spent) error { panic("to come") }
+// Spend counts what was spent; a negative amount counts as nothing. It is
+// counted in any case; the *Breach says that it went over a limit.
+func (t *Tree) Spend(s Spent) error {
+	t.mu.Lock()
+	t.used.Tokens = add(t.used.Tokens, s.Tokens)
+	t.used.Cost = USD(add(int64(t.used.Cost), int64(s.Cost)))
+	used := t.used
+	warnings := t.marked(t.now())
+	t.mu.Unlock()
+	t.tell(warnings)
+	switch l := t.limits; {
+	case used.Tokens > l.MaxTokens:
+		return breach(LimitTokens, used.Tokens, l.MaxTokens)
+	case used.Cost > l.MaxCost:
+		return breach(LimitCost, int64(used.Cost), int64(l.MaxCost))
+	}
+	return nil
+}
+
+// add is a+b without overflow, for b above zero.
+func add(a, b int64) int64 {
+	if b = max(0, b); a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// act does take, which may refuse, unless a limit of the run is used up, and
+// tells the warnings that result.
+func (t *Tree) act(take func(now time.Time) error) error {
+	t.mu.Lock()
+	now := t.now()
+	err := t.exhausted(now)
+	if err == nil {
+		err = take(now)
+	}
+	warnings := t.marked(now)
+	t.mu.Unlock()
+	t.tell(warnings)
+	return err
+}
+
+// exhausted returns the *Breach of a limit of the run that is used up. The
+// caller holds mu.
+func (t *Tree) exhausted(now time.Time) error {
+	switch l, wall := t.limits, now.Sub(t.start); {
+	case wall >= l.MaxWallTime:
+		return breach(LimitWallTime, int64(wall), int64(l.MaxWallTime))
+	case t.used.Tokens >= l.MaxTokens:
+		return breach(LimitTokens, t.used.Tokens, l.MaxTokens)
+	case t.used.Cost >= l.MaxCost:
+		return breach(LimitCost, int64(t.used.Cost), int64(l.MaxCost))
+	}
+	return nil
+}
+
+// marked returns the warnings of the run's limits that are due. The caller
+// holds mu.
+func (t *Tree) marked(now time.Time) []Warning {
+	var due []Warning
+	l := t.limits
+	due = t.told.due(due, LimitWallTime, int64(now.Sub(t.start)), int64(l.MaxWallTime))
+	due = t.told.due(due, LimitTokens, t.used.Tokens, l.MaxTokens)
+	return t.told.due(due, LimitCost, int64(t.used.Cost), int64(l.MaxCost))
+}
+
+func (t *Tree) tell(warnings []Warning) {
+	if t.warn == nil {
+		return
+	}
+	for _, w := range warnings {
+		t.warn(w)
+	}
+}
 
 // Waiting tells that the run waits for somebody else: an approval, a rate
 // limit. Call done when it goes on; calling it again does nothing. Waits may
 // overlap. Waiting does not stop the wall clock: it is only reported apart.
-func (t *Tree) Waiting() (done func()) { panic("to come") }
+func (t *Tree) Waiting() (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits == 0 {
+		t.since = t.now()
+	}
+	t.waits++
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.waits--; t.waits == 0 {
+			t.waited += t.now().Sub(t.since)
+		}
+	})
+}
 
-// CallTimeout returns the timeout of a call that asks for asked (0: the
+// CallTimeout returns the timeout of a call that asks for asked (0 or less: the
 // default): never more than the wall time left. A call that asks for more than
 // it may, or when no time is left, gets a *Breach.
-func (t *Tree) CallTimeout(asked time.Duration) (time.Duration, error) { panic("to come") }
+func (t *Tree) CallTimeout(asked time.Duration) (time.Duration, error) {
+	if asked <= 0 {
+		asked = t.limits.CallTimeout
+	}
+	if asked > t.limits.MaxCallTimeout {
+		return 0, breach(LimitMaxCallTimeout, int64(asked), int64(t.limits.MaxCallTimeout))
+	}
+	now := t.now()
+	left := t.Deadline().Sub(now)
+	if left <= 0 {
+		return 0, breach(LimitWallTime, int64(now.Sub(t.start)), int64(t.limits.MaxWallTime))
+	}
+	return min(asked, left), nil
+}
 
 // Usage is what a run has used so far, over all its rounds.
 type Usage struct {
@@ -104,18 +195,56 @@ type Usage struct {
 func (u Usage) Working() time.Duration { return u.Wall - u.Waiting }
 
 // Usage returns what has been used so far.
-func (t *Tree) Usage() Usage { panic("to come") }
+func (t *Tree) Usage() Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	u := t.used
+	u.Wall, u.Waiting = now.Sub(t.start), t.waited
+	if t.waits > 0 {
+		u.Waiting += now.Sub(t.since)
+	}
+	return u
+}
 
 // Round begins a round: one user message up to the final answer.
-func (t *Tree) Round() *Round { panic("to come") }
+func (t *Tree) Round() *Round { return &Round{tree: t, told: marks{}} }
 
-// Round counts the steps and calls of one round.
-type Round struct{}
+// Round counts the steps and calls of one round. Its methods may be called
+// concurrently.
+type Round struct {
+	tree *Tree
+
+	// Guarded by tree.mu.
+	steps, calls int
+	told         marks
+}
 
 // Step takes one step: ask before each request to the model. It returns a
 // *Breach, and counts nothing, when the steps, or a limit of the run, are used up.
-func (r *Round) Step() error { panic("to come") }
+func (r *Round) Step() error {
+	t := r.tree
+	return r.take(LimitSteps, &r.steps, t.limits.MaxSteps, &t.used.Steps)
+}
 
 // Call takes one tool call: ask before each. It returns a *Breach, and counts
 // nothing, when the calls, or a limit of the run, are used up.
-func (r *Round) Call() error { panic("to come") }
+func (r *Round) Call() error {
+	t := r.tree
+	return r.take(LimitToolCalls, &r.calls, t.limits.MaxToolCalls, &t.used.ToolCalls)
+}
+
+func (r *Round) take(limit Limit, used *int, most int, total *int) error {
+	var due []Warning
+	err := r.tree.act(func(time.Time) error {
+		if *used >= most {
+			return breach(limit, int64(*used), int64(most))
+		}
+		*used++
+		*total++
+		due = r.told.due(nil, limit, int64(*used), int64(most))
+		return nil
+	})
+	r.tree.tell(due)
+	return err
+}
