@@ -247,12 +247,20 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 	} else {
 		err = errors.Join(err, a.writeReport(report))
 	}
-	a.sayEnd(report, err)
+	a.sayEnd(report, masked(o.Masker, err))
 	fmt.Fprintf(a.err, "audit head %s\n", audit.Head(report.AuditHead))
 	if report.ExitCode == 0 && err != nil {
 		return exitStatus(exitFailure)
 	}
 	return status(report.ExitCode)
+}
+
+// masked is err with the known secrets out of its text. Its hint stays.
+func masked(m *secret.Masker, err error) error {
+	if err == nil {
+		return nil
+	}
+	return withHint(errors.New(m.String(err.Error())), m.String(hintOf(err)))
 }
 
 // sayEnd prints why a run did not end well, and what can be done.
