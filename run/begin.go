@@ -193,6 +193,9 @@ func (r *runner) emit(e Event) {
 	defer r.events.Unlock()
 	e.Time = time.Now()
 	e.Text = r.o.Masker.String(e.Text)
+	if r.tree != nil {
+		e.Tokens = r.tree.Usage().Tokens
+	}
 	r.o.Events(e)
 }
 
