@@ -175,6 +175,10 @@ func hintFor(op Op, code string, err error) string {
 			return "wait takes the id that run_command returned with background"
 		}
 		return "check that the working directory exists"
+	case CodeInvalid:
+		if op == OpRun {
+			return "check the working directory and the command"
+		}
 	}
 	return ""
 }
