@@ -246,6 +246,8 @@ func TestOutputIsBounded(t *testing.T) {
 	if r.Spill.Lines != 5001 || r.Spill.Bytes != r.OutputBytes {
 		t.Errorf("spill %+v of %d bytes", r.Spill, r.OutputBytes)
 	}
+	// The order of two streams in a spill is that of their arrival.
+	r = b.call(tool.RunCommand, "command", "seq 1 5000")
 	part := b.call(tool.ReadFile, "path", r.Spill.Path, "offset", 3000, "limit", 2)
 	if part.Stdout != "3000\n3001\n" || part.File.NextOffset != 3002 {
 		t.Errorf("part: %+v %v %+v", part.Stdout, part.Err, part.File)
