@@ -126,9 +126,6 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 	rep.Time.TotalMS = rep.EndedAt.Sub(rep.StartedAt).Milliseconds()
 	rep.Time.WaitingMS = usage.Waiting.Milliseconds()
 	rep.Time.WorkingMS = rep.Time.TotalMS - rep.Time.WaitingMS
-	if r.inputs != nil {
-		rep.Provenance.InputTree = r.inputs.Hash()
-	}
 	rep.Conclusion = conclusion(rep, out)
 	rec := r.record(audit.KindRunEnd, "", runEnd{Reason: rep.Reason, ExitCode: rep.ExitCode, Accepted: rep.Accepted,
 		Steps: rep.Steps, Calls: rep.Calls, Tokens: rep.Tokens, Time: rep.Time, Cleanup: rep.Cleanup,

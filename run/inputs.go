@@ -80,6 +80,7 @@ func (r *runner) copyIn(ctx context.Context) error {
 	if err := each(ctx, files, func(ctx context.Context, e *workspace.Entry) error { return r.upload(ctx, cwd, e) }); err != nil {
 		return err
 	}
+	r.report.Provenance.InputTree = r.inputs.Hash()
 	return r.link(ctx, links)
 }
 
