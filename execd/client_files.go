@@ -138,10 +138,7 @@ func (c *Client) Upload(ctx context.Context, meta UploadMetadata, r io.Reader, s
 }
 
 func addPart(mw *multipart.Writer, field, filename, contentType string, content []byte) error {
-	h := make(textproto.MIMEHeader)
-	h.Set("Content-Disposition", multipart.FileContentDisposition(field, filename))
-	h.Set("Content-Type", contentType)
-	w, err := mw.CreatePart(h)
+	w, err := newPart(mw, field, filename, contentType)
 	if err == nil {
 		_, err = w.Write(content)
 	}
@@ -149,6 +146,13 @@ func addPart(mw *multipart.Writer, field, filename, contentType string, content 
 		return fmt.Errorf("execd: %w", err)
 	}
 	return nil
+}
+
+func newPart(mw *multipart.Writer, field, filename, contentType string) (io.Writer, error) {
+	h := make(textproto.MIMEHeader)
+	h.Set("Content-Disposition", multipart.FileContentDisposition(field, filename))
+	h.Set("Content-Type", contentType)
+	return mw.CreatePart(h)
 }
 
 // DownloadRequest says what to read of which file.

@@ -117,21 +117,12 @@ func (j *job) end(grace time.Duration) {
 // held the output open.
 func (j *job) settle(eof chan struct{}, reason string) (held bool) {
 	if reason == "" {
-		drain := time.NewTimer(drainGrace)
-		defer drain.Stop()
-		select {
-		case <-eof:
-		case <-drain.C:
-		}
-		held = !isClosed(eof) && j.starved(0)
+		until := time.Now().Add(drainGrace)
+		held = !waitFor(eof, drainGrace) && j.starved(0)
 		if j.req.Background {
 			return held
 		}
-		select {
-		case <-j.proc.Gone():
-		case <-drain.C:
-		}
-		if !isClosed(j.proc.Gone()) {
+		if !waitFor(j.proc.Gone(), time.Until(until)) {
 			j.end(leftoverGrace)
 		}
 	}
@@ -245,6 +236,9 @@ func (j *job) counts() (bytes, lines int64) {
 
 // waitFor waits at most d for c to be closed and reports whether it is.
 func waitFor(c <-chan struct{}, d time.Duration) bool {
+	if isClosed(c) {
+		return true
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -35,6 +35,10 @@ func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 	if err := m.identity(spec, &req); err != nil {
 		return req, nil, err
 	}
+	if !hasKey(spec.Env, "SHELL") {
+		// As a login would have it; without it bash looks the user up each time.
+		req.Env = append(spec.Env[:len(spec.Env):len(spec.Env)], "SHELL="+shell)
+	}
 	files := &commandFiles{}
 	if len(spec.Command) > maxArgument {
 		path := filepath.Join(m.opts.Dir, spec.ID+".sh")
