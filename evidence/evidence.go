@@ -6,7 +6,11 @@
 // Everything here is pure: no clock, no files, safe for concurrent use.
 package evidence
 
-import "github.com/rein-sh/rein/secret"
+import (
+	"bytes"
+
+	"github.com/rein-sh/rein/secret"
+)
 
 // Defaults of Options.
 const (
@@ -38,7 +42,9 @@ type Stream struct {
 }
 
 // Text returns the Stream of a text that is there completely.
-func Text(b []byte) Stream { panic("to come") }
+func Text(b []byte) Stream {
+	return Stream{Bytes: int64(len(b)), Lines: lines(b), Head: b, HeadLines: int64(bytes.Count(b, []byte("\n")))}
+}
 
 // Options bound a preview.
 type Options struct {
@@ -63,15 +69,16 @@ func (p Preview) Truncated() bool { return p.Stdout.Omitted.Bytes > 0 || p.Stder
 // Shown is what is shown of one stream.
 type Shown struct {
 	// Text is all of it: Head, a line that says what was left out, Tail. It is
-	// valid UTF-8. When nothing was left out it is Head.
+	// valid UTF-8, and never empty when there was output. When nothing was left
+	// out it is Head.
 	Text       string
 	Head, Tail string
 	Omitted    Omitted
 	// NextLine is the number, from 1, of the first line that is not shown
 	// completely: where to read on. 0 when nothing was left out.
 	NextLine int64
-	// Replaced counts the bytes in Text that are not UTF-8, or NUL, and are
-	// shown as U+FFFD.
+	// Replaced counts the bytes shown as U+FFFD: those that are not UTF-8, and
+	// NUL.
 	Replaced int64
 	// Binary says that what was captured has a NUL byte, and so is no text.
 	Binary bool
@@ -85,12 +92,39 @@ type Omitted struct {
 }
 
 // Show returns the preview of a command's two streams. Give a zero Stream for
-// one that does not exist.
+// one that does not exist. A Stream whose counts contradict what was captured is
+// taken to have printed at least that.
 //
 // The limits hold for both streams together. Stderr keeps at least 4 KiB and a
-// quarter of the lines (a quarter of both when Bytes is below 16 KiB); what one
-// stream does not need, the other gets. Of what a stream may show, a fifth is
-// its beginning and the rest its end, cut between lines where that costs less
-// than half of the piece, never inside a character or a mark. With limits below
-// MinBytes and MinLines a stream may be shown as nothing, but for its counts.
-func Show(stdout, stderr Stream, o Options) Preview { panic("to come") }
+// quarter of the lines (a quarter of the bytes, when Bytes is below 16 KiB);
+// what one stream does not need, the other gets. Of what a stream may show, a
+// fifth is its beginning and the rest its end. Both are cut between lines where
+// that costs less than half of the piece, and never inside a character or a
+// mark. With limits below MinBytes and MinLines a stream may be shown without
+// the line that says what was left out.
+func Show(stdout, stderr Stream, o Options) Preview {
+	all := room{o.Bytes, o.Lines}
+	if all.bytes <= 0 {
+		all.bytes = DefaultBytes
+	}
+	if all.lines <= 0 {
+		all.lines = DefaultLines
+	}
+	out, err := capture(stdout, o.Masker), capture(stderr, o.Masker)
+
+	// Stdout may use what is not kept for stderr, stderr then all that is left,
+	// and stdout what stderr leaves.
+	kept := room{min(keptBytes, all.bytes/4), all.lines / 4}
+	if c := err.cut(kept); c.whole {
+		kept = c.took
+	}
+	first := out.cut(all.less(kept))
+	second := err.cut(all.less(first.took))
+	if !first.whole {
+		first = out.cut(all.less(second.took))
+	}
+	return Preview{Stdout: first.shown(), Stderr: second.shown()}
+}
+
+// keptBytes is what stderr keeps.
+const keptBytes = 4 << 10
