@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"strings"
 	"sync"
@@ -14,8 +15,8 @@ import (
 	"github.com/rein-sh/rein/tool"
 )
 
-// transfers is how many files are moved at a time: enough to hide the latency
-// of one request behind the others.
+// transfers is how many requests are made at a time: enough to hide the latency
+// of one behind the others.
 const transfers = 8
 
 // scan looks at the workspace, before anything is created.
@@ -62,8 +63,9 @@ func (r *runner) copyIn(ctx context.Context) error {
 		r.warn("%s is left out: %s", s.Path, s.Reason)
 	}
 	cwd := r.box.Info().Cwd
-	var files []*workspace.Entry
+	var batches [][]*workspace.Entry
 	var links []string
+	room := int64(0)
 	for _, e := range r.inputs.Entries {
 		switch e.Type {
 		case workspace.Dir:
@@ -72,28 +74,38 @@ func (r *runner) copyIn(ctx context.Context) error {
 				return err
 			}
 		case workspace.File:
-			files = append(files, e)
+			n := len(batches)
+			if n == 0 || room < e.Size || len(batches[n-1]) >= batchFiles {
+				batches, room = append(batches, nil), batchBytes
+				n++
+			}
+			batches[n-1] = append(batches[n-1], e)
+			room -= e.Size
 		case workspace.Link:
 			links = append(links, fmt.Sprintf("ln -s -- %s %s", quote(e.Target), quote(e.Path)))
 		}
 	}
-	if err := each(ctx, files, func(ctx context.Context, e *workspace.Entry) error { return r.upload(ctx, cwd, e) }); err != nil {
+	if err := each(ctx, batches, func(ctx context.Context, b []*workspace.Entry) error { return r.upload(ctx, cwd, b) }); err != nil {
 		return err
 	}
 	r.report.Provenance.InputTree = r.inputs.Hash()
 	return r.link(ctx, links)
 }
 
+// A batch is the files of one request.
+const (
+	batchFiles = 250
+	batchBytes = 16 << 20
+)
+
 func access(root string) sandbox.Access { return sandbox.Access{Tool: "rein", Root: root} }
 
-func (r *runner) upload(ctx context.Context, cwd string, e *workspace.Entry) error {
-	f, err := r.inputs.Read(e)
-	if err != nil {
-		return err
+func (r *runner) upload(ctx context.Context, cwd string, batch []*workspace.Entry) error {
+	files := make([]sandbox.Source, len(batch))
+	for i, e := range batch {
+		files[i] = sandbox.Source{Path: path.Join(cwd, e.Path), Mode: e.Perm, Open: func() (io.ReadCloser, error) { return r.inputs.Read(e) }}
 	}
-	defer f.Close()
-	_, err = r.box.Upload(ctx, path.Join(cwd, e.Path), f, sandbox.WriteOptions{Access: access(cwd), Mode: e.Perm})
-	return err
+	return r.box.UploadAll(ctx, cwd, files, access(cwd))
 }
 
 // link makes the symbolic links with a command: the protocol has no request
