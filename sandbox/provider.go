@@ -41,8 +41,9 @@ type Provider interface {
 	List(ctx context.Context, labels map[string]string) ([]Info, error)
 
 	// Renew moves the end of a sandbox to until, earlier or later, and returns
-	// the end now in force. A sandbox that has ended is KindNotFound: an expiry
-	// that raced the renewal is never undone.
+	// the end now in force. An until that has passed is KindInvalid and changes
+	// nothing. A sandbox that has ended is KindNotFound: an expiry that raced the
+	// renewal is never undone.
 	Renew(ctx context.Context, id string, until time.Time) (time.Time, error)
 
 	// Kill ends a sandbox and returns when nothing of it is left: processes,

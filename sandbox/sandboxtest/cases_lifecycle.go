@@ -79,13 +79,13 @@ func badSpecs(e *env) {
 	} {
 		spec := e.suite.spec()
 		change(&spec)
-		info, err := e.suite.provider.Create(e.Context(), spec)
+		sb, err := sandbox.Create(e.Context(), e.suite.provider, spec, sandbox.Options{Log: record()})
 		if err == nil {
 			e.Errorf("%s: was not refused", name)
-			_ = e.suite.provider.Kill(e.Context(), info.ID)
+			e.must(sb.Kill(e.Context()))
 			continue
 		}
-		e.wantKind(err, sandbox.KindInvalid, sandbox.KindUnsupported)
+		e.wantKind(err, sandbox.KindInvalid)
 	}
 }
 
