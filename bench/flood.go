@@ -77,10 +77,6 @@ func flood(ctx context.Context, c config) error {
 }
 
 func floodOnce(ctx context.Context, c config, p *counted, name, shell string, line int64) error {
-	before, err := processes()
-	if err != nil {
-		return err
-	}
 	b, err := newBox(ctx, p)
 	if err != nil {
 		return err
@@ -89,7 +85,7 @@ func floodOnce(ctx context.Context, c config, p *counted, name, shell string, li
 	if err := b.command(ctx); err != nil {
 		return err
 	}
-	watched, err := ours(before)
+	watched, err := watches(stateOf(c, "runc"), b.sb.ID())
 	if err != nil {
 		return err
 	}

@@ -21,19 +21,18 @@ import (
 )
 
 type config struct {
-	bin       string // where rein's binaries are
-	creates   int    // sandboxes per subject
-	commands  int    // commands per subject
-	parallel  int    // sandboxes at once under -stress
-	bytes     int64  // printed by each throughput run
-	latency   bool
-	flood     bool
-	stress    bool
-	docker    string // a Docker daemon's address
-	image     string // an image it has
-	rootfs    string // a root file system for runc
-	stateDir  string
-	reinState string
+	bin      string // where rein's binaries are
+	creates  int    // sandboxes per subject
+	commands int    // commands per subject
+	parallel int    // sandboxes at once under -stress
+	bytes    int64  // printed by each throughput run
+	latency  bool
+	flood    bool
+	stress   bool
+	docker   string // a Docker daemon's address
+	image    string // an image it has
+	rootfs   string // a root file system for runc
+	stateDir string
 }
 
 func main() {

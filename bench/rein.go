@@ -16,11 +16,13 @@ import (
 // runtimes are measured each for itself.
 var runtimes = []struct{ runtime, name string }{{"runc", reinRunc}, {"gvisor", reinGVisor}}
 
+func stateOf(c config, runtime string) string { return filepath.Join(c.stateDir, "rein-"+runtime) }
+
 // provider is rein with one runtime, with a state directory of the benchmark.
 func provider(c config, runtime string) (*local.Provider, error) {
 	o := local.Options{
 		Rein: filepath.Join(c.bin, "rein"), Execd: filepath.Join(c.bin, "rein-execd"),
-		Runtime: runtime, StateDir: filepath.Join(c.stateDir, "rein-"+runtime),
+		Runtime: runtime, StateDir: stateOf(c, runtime),
 	}
 	if runtime == "gvisor" {
 		o.RuntimePath = filepath.Join(c.bin, "rein-runsc")

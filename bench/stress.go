@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,26 +20,14 @@ func stress(ctx context.Context, c config) error {
 		if err != nil {
 			return err
 		}
-		before, err := footprint(c)
-		if err != nil {
-			return err
-		}
-		if err := stressRuntime(ctx, c, p, r.name); err != nil {
+		if err := stressRuntime(ctx, c, p, r.runtime, r.name); err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
-		after, err := footprint(c)
-		if err != nil {
-			return err
-		}
-		if left := leftover(before, after); len(left) > 0 {
-			return fmt.Errorf("%s: left behind:\n  %s", r.name, strings.Join(left, "\n  "))
-		}
-		fmt.Println("  left behind: no process, mount, network namespace, cgroup or directory")
 	}
 	return nil
 }
 
-func stressRuntime(ctx context.Context, c config, p sandbox.Provider, name string) error {
+func stressRuntime(ctx context.Context, c config, p sandbox.Provider, runtime, name string) error {
 	boxes := make([]box, c.parallel)
 	start := time.Now()
 	err := each(boxes, func(i int) (err error) {
@@ -60,38 +45,68 @@ func stressRuntime(ctx context.Context, c config, p sandbox.Provider, name strin
 	if err != nil {
 		return err
 	}
-	alive, err := p.List(ctx, nil)
-	if err != nil {
-		return err
-	}
-	running := slices.DeleteFunc(alive, func(i sandbox.Info) bool { return i.State != sandbox.StateRunning })
-	if len(running) != c.parallel {
-		return fmt.Errorf("%d of %d are running", len(running), c.parallel)
-	}
 
 	start = time.Now()
-	err = each(boxes, func(i int) error {
-		r, err := boxes[i].sb.Run(ctx, sandbox.Command{Tool: "bench", Shell: fmt.Sprintf("echo %d", i)})
-		if want := fmt.Sprintf("%d\n", i); err == nil && (!r.OK() || string(r.Stdout.Head)+string(r.Stdout.Tail) != want) {
-			err = fmt.Errorf("sandbox %d answered %+v", i, r.Outcome)
-		}
-		return err
-	})
-	if err != nil {
+	if err := each(boxes, func(i int) error { return answer(ctx, boxes[i], i) }); err != nil {
 		return err
 	}
 	answered := time.Since(start)
+	ids, err := running(ctx, p)
+	if err != nil {
+		return err
+	}
+	if len(ids) != c.parallel {
+		return fmt.Errorf("%d of %d are running", len(ids), c.parallel)
+	}
+	t, err := traceOf(stateOf(c, runtime), ids)
+	if err != nil {
+		return err
+	}
 
 	start = time.Now()
 	if err := each(boxes, func(i int) error { return boxes[i].end(ctx) }); err != nil {
 		return err
 	}
-	if alive, err = p.List(ctx, nil); err != nil || len(alive) > 0 {
-		return errors.Join(err, fmt.Errorf("%d are still listed", len(alive)))
+	gone := time.Since(start)
+	if ids, err = running(ctx, p); err != nil || len(ids) > 0 {
+		return errors.Join(err, fmt.Errorf("%d are still listed", len(ids)))
 	}
-	fmt.Printf("%s: %d sandboxes alive at once: created in %.1f s, all answered in %.1f s, all gone in %.1f s\n",
-		name, c.parallel, created.Seconds(), answered.Seconds(), time.Since(start).Seconds())
+	left, err := t.left()
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
+	}
+	fmt.Printf("\n%s: %d sandboxes alive at once: created in %.1f s, all answered in %.1f s, all gone in %.1f s\n",
+		name, c.parallel, created.Seconds(), answered.Seconds(), gone.Seconds())
+	fmt.Printf("  of %d processes and %d network namespaces, and of mounts, cgroups and directories, nothing is left\n",
+		len(t.processes), len(t.namespaces))
 	return nil
+}
+
+// answer has a sandbox say which one it is.
+func answer(ctx context.Context, b box, i int) error {
+	r, err := b.sb.Run(ctx, sandbox.Command{Tool: "bench", Shell: fmt.Sprintf("echo %d", i)})
+	if err != nil {
+		return err
+	}
+	if want := fmt.Sprintf("%d\n", i); !r.OK() || string(slices.Concat(r.Stdout.Head, r.Stdout.Tail)) != want {
+		return fmt.Errorf("sandbox %d answered %+v", i, r.Outcome)
+	}
+	return nil
+}
+
+// running returns the ids of the sandboxes that are.
+func running(ctx context.Context, p sandbox.Provider) ([]string, error) {
+	all, err := p.List(ctx, nil)
+	var ids []string
+	for _, info := range all {
+		if info.State == sandbox.StateRunning {
+			ids = append(ids, info.ID)
+		}
+	}
+	return ids, err
 }
 
 // each calls f for every box at once.
@@ -103,54 +118,4 @@ func each(boxes []box, f func(int) error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// footprint lists everything a sandbox consists of on this host: processes,
-// mounts, network namespaces, cgroups and files.
-func footprint(c config) (map[string]bool, error) {
-	found := map[string]bool{}
-	all, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	for pid, line := range all {
-		if isOurs(line) {
-			found[fmt.Sprintf("process %d: %s", pid, line)] = true
-		}
-		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil {
-			found["network namespace "+ns] = true
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(mounts)) {
-		found["mount "+strings.Fields(line)[4]] = true
-	}
-	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			found["cgroup "+path] = true
-		}
-		return nil // a cgroup may go while we look
-	})
-	if err != nil {
-		return nil, err
-	}
-	live, err := filepath.Glob(filepath.Join(c.stateDir, "rein-*", "live", "*"))
-	for _, path := range live {
-		found["directory "+path] = true
-	}
-	return found, err
-}
-
-func leftover(before, after map[string]bool) []string {
-	var left []string
-	for what := range after {
-		if !before[what] {
-			left = append(left, what)
-		}
-	}
-	slices.Sort(left)
-	return left
 }
