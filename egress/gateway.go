@@ -195,6 +195,11 @@ func (g *Gateway) use() bool {
 // gateway must still be closed.
 func (g *Gateway) Done() <-chan struct{} { return g.link.done }
 
+// Flush returns when Options.Record has been given every attempt made so far,
+// also those that would otherwise be folded until their minute ends. It may be
+// called concurrently, but not from Record.
+func (g *Gateway) Flush() { g.log.sync() }
+
 // Close resets every connection, waits for every goroutine, emits what was
 // folded and closes the descriptor. It may be called more than once; each call
 // returns when all of that is done. The error is nil unless the descriptor

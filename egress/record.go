@@ -40,6 +40,7 @@ type tally struct {
 type recorder struct {
 	emit  func(Attempt)
 	queue chan Attempt
+	ask   chan chan struct{} // to be closed when what is counted has been emitted
 	stop  chan struct{}
 	done  chan struct{}
 
@@ -52,7 +53,7 @@ type recorder struct {
 
 func newRecorder(emit func(Attempt)) *recorder {
 	r := &recorder{emit: emit, queue: make(chan Attempt, foldQueue),
-		stop: make(chan struct{}), done: make(chan struct{}),
+		ask: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 		timer: time.NewTimer(foldWindow), seen: map[target]*tally{}}
 	go r.run()
 	return r
@@ -117,6 +118,9 @@ func (r *recorder) run() {
 			r.emit(a)
 		case <-r.timer.C:
 			r.flush(false)
+		case flushed := <-r.ask:
+			r.emitCounted()
+			close(flushed)
 		case <-r.stop:
 			r.flush(true)
 			return
@@ -145,12 +149,42 @@ func (r *recorder) flush(all bool) {
 		r.timer.Reset(next)
 	}
 	r.mu.Unlock()
+	r.emitAll(folded)
+}
+
+// emitAll emits what is queued, and then folded, in order of time.
+func (r *recorder) emitAll(folded []Attempt) {
 	for len(r.queue) > 0 { // this goroutine is the only reader
 		r.emit(<-r.queue)
 	}
 	slices.SortFunc(folded, func(a, b Attempt) int { return a.Time.Compare(b.Time) })
 	for _, a := range folded {
 		r.emit(a)
+	}
+}
+
+// emitCounted emits what is queued and what was folded so far, and leaves the
+// windows as they are: more of the same in them is folded again.
+func (r *recorder) emitCounted() {
+	var folded []Attempt
+	r.mu.Lock()
+	for _, t := range r.seen {
+		if t.folded.Count > 0 {
+			folded = append(folded, t.folded)
+			t.folded = Attempt{}
+		}
+	}
+	r.mu.Unlock()
+	r.emitAll(folded)
+}
+
+// sync returns when everything added before it has been emitted.
+func (r *recorder) sync() {
+	flushed := make(chan struct{})
+	select {
+	case r.ask <- flushed:
+		<-flushed
+	case <-r.done: // closing emitted it
 	}
 }
 

@@ -174,3 +174,27 @@ func TestFoldSlowConsumer(t *testing.T) {
 		}
 	})
 }
+
+func TestSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, e := collect()
+		for range 3 { // what comes after a sync in the same minute is folded again
+			for range 100 {
+				r.add(attempt(80))
+			}
+			r.sync()
+		}
+		list := e.get()
+		if got := total(list); got != 300 {
+			t.Errorf("%d attempts were emitted before the minute ended, want 300", got)
+		}
+		if len(list) != foldAfter+3 {
+			t.Errorf("%d records, want %d single ones and one for each sync", len(list), foldAfter)
+		}
+		r.close()
+		r.sync() // does not wait for ever
+		if got := total(e.get()); got != 300 {
+			t.Errorf("%d attempts after closing, want 300", got)
+		}
+	})
+}

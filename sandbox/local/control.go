@@ -138,6 +138,9 @@ func (s *controlServer) network(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, sandbox.KindInvalid, errors.New("after is not a number"))
 		return
 	}
+	if gateway, err := s.keeper.running(); err == nil {
+		gateway.Flush() // what was folded so far counts too
+	}
 	log, err := s.keeper.network.since(after)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, sandbox.KindHost, err)

@@ -51,6 +51,7 @@ type keeper struct {
 	cfg     keeperConfig
 	cgroup  *cgroup
 	nest    *nestProcess
+	ended   *os.File // opened while it still may open files
 	network *networkLog
 	gateway *egress.Gateway // may be used by others once the state is running
 
@@ -105,6 +106,10 @@ func (k *keeper) run(ctx context.Context, stdout io.WriteCloser) (err error) {
 	if err := writeJSON(k.path(keeperFile), self); err != nil {
 		return err
 	}
+	if k.ended, err = os.OpenFile(k.path(endedFile), os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	defer k.ended.Close()
 	if k.deadline, err = newDeadline(k.cfg.Info.ExpiresAt); err != nil {
 		return err
 	}
@@ -201,14 +206,16 @@ func (k *keeper) close() error {
 	if k.nest != nil {
 		k.nest.kill()
 	}
-	var err error
 	if k.gateway != nil {
 		k.gateway.Close()
 	}
+	var err error
 	if k.network != nil {
 		err = k.network.Close()
 	}
-	return err
+	// Without this mark, a keeper that is gone was killed, and its sandbox lost.
+	_, markErr := k.ended.WriteString("ended\n")
+	return errors.Join(err, markErr)
 }
 
 func (k *keeper) requestKill() { k.kill.Do(func() { close(k.killed) }) }

@@ -35,12 +35,19 @@ func (p *Provider) Get(ctx context.Context, id string) (sandbox.Info, error) {
 	switch creating := p.creating(id); {
 	case creating:
 		info.State = sandbox.StatePending
-	case time.Now().After(info.ExpiresAt):
+	case p.ended(id) || time.Now().After(info.ExpiresAt):
 		return sandbox.Info{}, notFound("get", id)
 	default:
 		info.State, info.Reason = sandbox.StateLost, "keeper_gone"
 	}
 	return info, nil
+}
+
+// ended reports whether the keeper ended the sandbox itself: it was killed, or
+// its deadline passed.
+func (p *Provider) ended(id string) bool {
+	st, err := os.Stat(filepath.Join(p.dir(id), endedFile))
+	return err == nil && st.Size() > 0
 }
 
 // creating reports whether the process that creates the sandbox still does.
@@ -83,6 +90,10 @@ func matches(have, want map[string]string) bool {
 
 // Renew moves the deadline of a running sandbox.
 func (p *Provider) Renew(ctx context.Context, id string, until time.Time) (time.Time, error) {
+	if !until.After(time.Now()) {
+		return time.Time{}, &sandbox.Error{Kind: sandbox.KindInvalid, Op: "renew", Subject: id,
+			Err: fmt.Errorf("%s has passed", until.Format(time.RFC3339)), Hint: "rein sandbox kill " + id}
+	}
 	var r renewReply
 	err := p.ask(ctx, "renew", id, http.MethodPost, "/renew", renewRequest{Until: until}, &r)
 	if sandbox.KindOf(err) == sandbox.KindLost {

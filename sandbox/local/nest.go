@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,11 +20,13 @@ import (
 // Descriptors the nest inherits from its keeper. Standard input, output and
 // error belong to execd and are passed on untouched.
 const (
-	nestControlFD = 3 // unix socket: nestConfig in, nestReply with the link's descriptor out
+	// A unix socket: in comes nestConfig, with the descriptor of the cgroup's
+	// memory event counter where there is one; out goes nestReply, with the
+	// link's.
+	nestControlFD = 3
 	nestRuntimeFD = 4 // the OCI runtime's binary, which the nest's user may not be able to open by path
 	nestExecdFD   = 5 // execd's binary
 	nestReinFD    = 6 // rein's own binary, for the same reason
-	nestOOMFD     = 7 // the cgroup's memory event counter, when nestConfig.OOMCounter
 )
 
 // nestRoot is the private tmpfs on which the nest builds everything. It is
@@ -33,17 +36,18 @@ const nestRoot = "/run"
 
 // nestConfig is what the keeper tells its nest.
 type nestConfig struct {
-	ID         string            `json:"id"`
-	Runtime    ociRuntime        `json:"runtime"`
-	Link       linkConfig        `json:"link"`
-	Resources  sandbox.Resources `json:"resources"`
-	Mounts     []sandbox.Mount   `json:"mounts,omitempty"`
-	Cwd        string            `json:"cwd"`
-	SameUser   bool              `json:"same_user"` // one mapped id, and a runtime that cannot invent others
-	OOMCounter bool              `json:"oom_counter"`
+	ID        string            `json:"id"`
+	Runtime   ociRuntime        `json:"runtime"`
+	Link      linkConfig        `json:"link"`
+	Resources sandbox.Resources `json:"resources"`
+	Mounts    []sandbox.Mount   `json:"mounts,omitempty"`
+	Cwd       string            `json:"cwd"`
+	SameUser  bool              `json:"same_user"` // one mapped id, and a runtime that cannot invent others
 	// LowerDisk is set when the runtime bounds the writable layer itself, so
 	// that the root below it stays read-only and small.
 	LowerDisk bool `json:"lower_disk"`
+
+	oomCounter int // descriptor, or -1
 }
 
 // nestReply is the nest's one message: the link is up, or what went wrong.
@@ -87,11 +91,8 @@ func nest(control *net.UnixConn) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("tie the nest to its keeper: %w", err)
 	}
-	var cfg nestConfig
-	if err := json.NewDecoder(control).Decode(&cfg); err != nil {
-		if errors.Is(err, io.EOF) {
-			return errors.New("the keeper is gone")
-		}
+	cfg, err := receiveConfig(control)
+	if err != nil {
 		return fmt.Errorf("read the nest's configuration: %w", err)
 	}
 	if err := unix.Sethostname([]byte("sandbox")); err != nil {
@@ -117,6 +118,38 @@ func nest(control *net.UnixConn) error {
 		return err
 	}
 	return becomeRuntime(&cfg, bundle)
+}
+
+// receiveConfig reads the configuration and the descriptor that may come with
+// its first bytes.
+func receiveConfig(c *net.UnixConn) (nestConfig, error) {
+	cfg := nestConfig{oomCounter: -1}
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
+	if err == nil && n == 0 {
+		err = errors.New("the keeper is gone")
+	}
+	if err != nil {
+		return cfg, err
+	}
+	if fd := descriptorIn(oob[:oobn]); fd >= 0 {
+		cfg.oomCounter = fd
+	}
+	return cfg, json.NewDecoder(io.MultiReader(bytes.NewReader(buf[:n]), c)).Decode(&cfg)
+}
+
+// descriptorIn is the one descriptor in a control message, or -1.
+func descriptorIn(oob []byte) int {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(msgs) != 1 {
+		return -1
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil || len(fds) != 1 {
+		return -1
+	}
+	unix.CloseOnExec(fds[0])
+	return fds[0]
 }
 
 // sendReply sends one reply, with a descriptor when fd is not negative.
@@ -145,10 +178,10 @@ func becomeRuntime(cfg *nestConfig, bundle string) error {
 	if err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
-	if cfg.OOMCounter {
+	if cfg.oomCounter >= 0 {
 		// Moved to 3, where "--preserve-fds 1" finds it; the control socket
 		// has done its work.
-		if err := unix.Dup3(nestOOMFD, nestControlFD, 0); err != nil {
+		if err := unix.Dup3(cfg.oomCounter, nestControlFD, 0); err != nil {
 			return fmt.Errorf("pass the memory event counter: %w", err)
 		}
 	}
@@ -173,7 +206,7 @@ func (r ociRuntime) args(cfg *nestConfig, bundle string) []string {
 		return append(args, "run", "--bundle", bundle, cfg.ID)
 	}
 	args := []string{r.Name, "--root", state, "run", "--bundle", bundle}
-	if cfg.OOMCounter {
+	if cfg.oomCounter >= 0 {
 		args = append(args, "--preserve-fds", "1")
 	}
 	return append(args, cfg.ID)

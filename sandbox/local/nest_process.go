@@ -28,8 +28,9 @@ const idRange = 65536
 // nestProcess is the nest as its keeper sees it.
 type nestProcess struct {
 	cmd   *exec.Cmd
-	ready chan struct{} // closed when execd listens
-	gone  chan struct{} // closed when the nest, and so all of the sandbox, has ended
+	stdin io.WriteCloser // execd's
+	ready chan struct{}  // closed when execd listens
+	gone  chan struct{}  // closed when the nest, and so all of the sandbox, has ended
 	log   *boundedLog
 }
 
@@ -67,7 +68,11 @@ func (k *keeper) startNest() (link int, err error) {
 	if err := k.cgroup.enter(k.nest.cmd.Process.Pid); err != nil {
 		return -1, err
 	}
-	if err := json.NewEncoder(control).Encode(k.nestConfig()); err != nil {
+	// The message is smaller than a pipe's buffer: this does not block.
+	if err := errors.Join(json.NewEncoder(k.nest.stdin).Encode(k.boot()), k.nest.stdin.Close()); err != nil {
+		return -1, fmt.Errorf("give execd its boot message: %w", err)
+	}
+	if err := k.sendConfig(control); err != nil {
 		return -1, fmt.Errorf("configure the nest: %w", err)
 	}
 	return receiveLink(control, k.cfg.StartTimeout)
@@ -104,12 +109,9 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{theirs, runtimeBin, execdBin, reinBin}
-	if k.oomCounter() {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, k.cgroup.oom)
-	}
 	cmd.SysProcAttr = nestAttributes(k.cfg.Info.IDBase)
 	cmd.Stderr = k.nest.log
-	stdin, err := cmd.StdinPipe()
+	k.nest.stdin, err = cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +131,6 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The message is smaller than a pipe's buffer: this does not block.
-	if err := errors.Join(json.NewEncoder(stdin).Encode(k.boot()), stdin.Close()); err != nil {
-		return nil, fmt.Errorf("give execd its boot message: %w", err)
-	}
 	conn, err := net.FileConn(ours)
 	if err != nil {
 		return nil, err
@@ -144,6 +142,20 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 // execd cannot tell which process ran out of memory.
 func (k *keeper) oomCounter() bool {
 	return k.cgroup != nil && k.cgroup.oom != nil && k.cfg.Runtime.Kind == kindRunc
+}
+
+// sendConfig tells the nest what to make.
+func (k *keeper) sendConfig(control *net.UnixConn) error {
+	b, err := json.Marshal(k.nestConfig())
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if k.oomCounter() {
+		oob = unix.UnixRights(int(k.cgroup.oom.Fd()))
+	}
+	_, _, err = control.WriteMsgUnix(b, oob, nil)
+	return err
 }
 
 // nestAttributes puts the nest into new namespaces of everything. As root the
@@ -181,7 +193,7 @@ func namespaceError(err error) error {
 func (k *keeper) nestConfig() nestConfig {
 	return nestConfig{
 		ID: k.cfg.Info.ID, Runtime: k.cfg.Runtime, Resources: k.cfg.Spec.Resources, Mounts: k.cfg.Spec.Mounts,
-		Cwd: k.cfg.Spec.Cwd, SameUser: k.cfg.SameUser, OOMCounter: k.oomCounter(),
+		Cwd: k.cfg.Spec.Cwd, SameUser: k.cfg.SameUser,
 		LowerDisk: k.cfg.Runtime.Kind == kindGVisor,
 		Link: linkConfig{
 			MTU: egress.MTU, MAC: egress.SandboxMAC, GatewayMAC: egress.GatewayMAC,
@@ -221,13 +233,7 @@ func receiveLink(c *net.UnixConn, timeout time.Duration) (int, error) {
 	if err != nil || n == 0 {
 		return -1, fmt.Errorf("the nest ended before its network was up: %w", errors.Join(err, io.ErrUnexpectedEOF))
 	}
-	fd := -1
-	if msgs, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(msgs) == 1 {
-		if fds, err := unix.ParseUnixRights(&msgs[0]); err == nil && len(fds) == 1 {
-			fd = fds[0]
-			unix.CloseOnExec(fd)
-		}
-	}
+	fd := descriptorIn(oob[:oobn])
 	var reply nestReply
 	if err := json.Unmarshal(buf[:n], &reply); err != nil {
 		return fd, fmt.Errorf("the nest's reply: %w", err)

@@ -19,8 +19,8 @@ func (p *Provider) complete(s sandbox.Spec, plan cgroupPlan) (sandbox.Spec, erro
 	refuse := func(kind sandbox.Kind, subject, format string, args ...any) (sandbox.Spec, error) {
 		return s, &sandbox.Error{Kind: kind, Op: "create", Subject: subject, Err: fmt.Errorf(format, args...)}
 	}
-	if s.TTL <= 0 {
-		return refuse(sandbox.KindInvalid, "ttl", "a sandbox needs a time to live above zero, not %v", s.TTL)
+	if err := s.Check(); err != nil {
+		return s, err
 	}
 	if s.Image == "" {
 		s.Image = ImageHost

@@ -22,6 +22,7 @@ const (
 	infoFile    = "sandbox.json" // liveInfo
 	keeperFile  = "keeper.json"  // processID of the keeper
 	nestFile    = "nest.json"    // processID of the nest
+	endedFile   = "ended"        // made empty; the keeper writes into it when it has ended the sandbox
 	socketFile  = "keeper.sock"
 	logFile     = "keeper.log" // what the runtime and execd said, bounded
 )
