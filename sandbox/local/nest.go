@@ -178,12 +178,8 @@ func becomeRuntime(cfg *nestConfig, bundle string) error {
 	if err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
-	if cfg.oomCounter >= 0 {
-		// Moved to 3, where "--preserve-fds 1" finds it; the control socket
-		// has done its work.
-		if err := unix.Dup3(cfg.oomCounter, nestControlFD, 0); err != nil {
-			return fmt.Errorf("pass the memory event counter: %w", err)
-		}
+	if err := passOOMCounter(cfg.oomCounter); err != nil {
+		return fmt.Errorf("pass the memory event counter: %w", err)
 	}
 	if err := os.Chdir(bundle); err != nil {
 		return err
@@ -194,6 +190,19 @@ func becomeRuntime(cfg *nestConfig, bundle string) error {
 	err := syscall.Exec(path, args, env)
 	return &sandbox.Error{Kind: sandbox.KindHost, Op: "start", Subject: "runtime " + cfg.Runtime.Name, Err: err,
 		Hint: "check that " + cfg.Runtime.Path + " is a program every user may execute"}
+}
+
+// passOOMCounter moves the counter to where "--preserve-fds 1" finds it. The
+// control socket that was there has done its work.
+func passOOMCounter(fd int) error {
+	switch fd {
+	case -1:
+		return nil
+	case nestControlFD:
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+		return err
+	}
+	return unix.Dup3(fd, nestControlFD, 0)
 }
 
 // args is the runtime's command line.
