@@ -163,7 +163,8 @@ func (p place) target(name string) (string, error) {
 		case !path.IsAbs(to):
 			// Not path.Join: ".." after a link is not the name before it. The
 			// name's own directory is resolved by the kernel.
-			name = path.Dir(name) + "/" + to
+			dir, _ := splitName(name)
+			name = dir + to
 		case p.root != nil:
 			return "", &os.PathError{Op: "open", Path: name, Err: errOutside}
 		default:
