@@ -65,6 +65,11 @@ func (o *Options) check() error {
 			return &UsageError{Field: "id", Reason: err.Error(), hint: "leave it empty"}
 		}
 	}
+	for _, a := range o.Artifacts {
+		if a == "" || !filepath.IsAbs(a) && !filepath.IsLocal(a) {
+			return &UsageError{Field: "artifact " + a, Reason: "it leads out of the workspace", hint: "give an absolute path, or one in the workspace"}
+		}
+	}
 	for _, c := range o.Accept {
 		if (c.Shell == "") == (len(c.Argv) == 0) {
 			return &UsageError{Field: "acceptance check " + c.Name, Reason: "it needs a command: Shell or Argv, not both"}

@@ -11,7 +11,7 @@ import (
 func (b *builtin) createTool() Tool {
 	limit := whole(b.limits.MaxWallTime + budget.Margin)
 	props := []property{{"ttl_seconds", fmt.Sprintf(
-		`{"type":"integer","minimum":30,"maximum":%d,"description":"time to live from now; it can only shorten the sandbox's life"}`, limit)}}
+		`{"type":"integer","minimum":120,"maximum":%d,"description":"time to live from now; it can only shorten the sandbox's life"}`, limit)}}
 	if b.Target != "" {
 		props = append(props, property{"target", fmt.Sprintf(
 			`{"type":"string","enum":[%s],"description":"where it runs; the host has configured it"}`, quoteJSON(b.Target))})
