@@ -195,7 +195,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if run.NewID() == run.NewID() {
+	if a, b := run.NewID(), run.NewID(); a == b {
 		t.Error("two ids are equal")
 	}
 	if got := run.Summarize(tool.Call{Arguments: []byte(`{"path":"x","content":"long secret text"}`)}, nil); strings.Contains(got, "secret text") {

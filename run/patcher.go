@@ -63,7 +63,7 @@ func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
 	r.mu.Lock()
 	r.report.Patch = p.info
 	r.mu.Unlock()
-	r.emit(Event{Kind: EventOutputs, Text: fmt.Sprintf("patch: %d files", len(p.info.Files))})
+	r.emit(Event{Kind: EventOutputs, Text: fmt.Sprintf("files in the patch: %d", len(p.info.Files))})
 	return r.record(audit.KindArtifact, "", p.info)
 }
 
