@@ -20,7 +20,7 @@ import (
 // they change meanwhile; without one, names are the system's own. Names are
 // clean and absolute: "/" is the root of the place.
 type place struct {
-	root *os.Root // nil: the whole system
+	root *root // nil: the whole system
 }
 
 // openPlace opens a directory of the system as a place.
@@ -28,14 +28,14 @@ func openPlace(dir string) (place, error) {
 	if dir == "/" {
 		return place{}, nil
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := openRoot(dir)
 	return place{root: root}, err
 }
 
 // beneath returns the place that is a directory of this one.
 func (p place) beneath(dir string) (place, error) {
 	if p.root == nil {
-		root, err := os.OpenRoot(dir)
+		root, err := openRoot(dir)
 		return place{root: root}, err
 	}
 	root, err := p.root.OpenRoot(local(dir))
@@ -205,10 +205,8 @@ func (p place) mkdirAll(name string, made func(string) error) error {
 // errOutside is a path that leads out of its place.
 var errOutside = errors.New("the path leads outside its root")
 
-// escapes reports whether err is errOutside or what os.Root says of the same.
-func escapes(err error) bool {
-	return errors.Is(err, errOutside) || strings.Contains(err.Error(), "path escapes from parent")
-}
+// escapes reports whether err is errOutside.
+func escapes(err error) bool { return errors.Is(err, errOutside) }
 
 // openRegular opens a regular file. Anything else is refused without being
 // waited for, also when it takes the file's place between look and open.
