@@ -28,6 +28,9 @@ const idPrefix = "sb-"
 
 // Create makes a sandbox and returns when its execd listens.
 func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	if p.missing != nil {
+		return sandbox.Info{}, p.missing
+	}
 	plan := planCgroup(lookAtCgroups())
 	spec, err := p.complete(spec, plan)
 	if err != nil {

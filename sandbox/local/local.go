@@ -55,6 +55,7 @@ type Options struct {
 type Provider struct {
 	opts    Options
 	runtime ociRuntime
+	missing error // binaries that were not found
 }
 
 var (
@@ -65,7 +66,8 @@ var (
 // defaultResources bound a sandbox whose configuration says nothing.
 var defaultResources = sandbox.Resources{CPU: 2, Memory: 2 << 30, PIDs: 512, Disk: 2 << 30}
 
-// New checks the options and finds the binaries. It creates StateDir.
+// New checks the options and creates StateDir. Binaries it does not find are
+// reported when one is needed: listing, killing and sweeping need none.
 func New(o Options) (*Provider, error) {
 	if o.StateDir == "" || !filepath.IsAbs(o.StateDir) {
 		return nil, &sandbox.Error{Kind: sandbox.KindInvalid, Op: "configure", Subject: "local",
@@ -85,17 +87,19 @@ func New(o Options) (*Provider, error) {
 				Hint: "choose a directory you can write with XDG_STATE_HOME"}
 		}
 	}
+	// What is missing is said by Create and Probe: the rest works without.
+	var missing []error
 	var err error
 	if p.opts.Rein, err = findBinary(o.Rein, "rein"); err != nil {
-		return nil, err
+		missing = append(missing, err)
 	}
 	if p.opts.Execd, err = findBinary(o.Execd, "rein-execd"); err != nil {
-		return nil, err
+		missing = append(missing, err)
 	}
-	p.runtime, err = findRuntime(o.Runtime, o.RuntimePath)
-	if err != nil {
-		return nil, err
+	if p.runtime, err = findRuntime(o.Runtime, o.RuntimePath); err != nil {
+		missing = append(missing, err)
 	}
+	p.missing = errors.Join(missing...)
 	return p, nil
 }
 

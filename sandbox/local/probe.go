@@ -104,6 +104,11 @@ func appArmorRemedy(rein string) string {
 func (p *Provider) Probe(ctx context.Context) (sandbox.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
+	plan := planCgroup(lookAtCgroups())
+	if p.missing != nil {
+		return sandbox.Report{Provider: p.Name(), Runtime: p.runtime.Name, Abilities: p.abilities(plan),
+			Problems: []sandbox.Problem{{What: p.missing.Error(), Remedy: sandbox.HintOf(p.missing), Fatal: true}}}, nil
+	}
 	f := staticFacts()
 	f.Rein = p.opts.Rein
 	f.Namespaces = p.tryNamespaces(ctx)
@@ -113,7 +118,6 @@ func (p *Provider) Probe(ctx context.Context) (sandbox.Report, error) {
 	if err := ctx.Err(); err != nil {
 		return sandbox.Report{}, &sandbox.Error{Kind: sandbox.KindTimeout, Op: "probe", Subject: p.Name(), Err: err}
 	}
-	plan := planCgroup(lookAtCgroups())
 	r := sandbox.Report{Provider: p.Name(), Runtime: p.runtime.Name, Problems: problemsOf(f), Abilities: p.abilities(plan)}
 	if plan.Mode == "" {
 		r.Problems = append(r.Problems, sandbox.Problem{What: plan.Reason + ": cpu, memory and host-side process limits are enforced by nobody", Remedy: plan.Remedy})
