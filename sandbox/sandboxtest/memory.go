@@ -39,7 +39,7 @@ var _ sandbox.Provider = (*Memory)(nil)
 // MemoryOptions configure Memory; the zero value is fine.
 type MemoryOptions struct {
 	// Dir is where the sandboxes' directories are made; empty is the system's
-	// directory for temporary files.
+	// directory for temporary files. On a tmpfs thousands are made a second.
 	Dir string
 	// Clock is the time of TTLs and of sleep; nil is package time. Within a
 	// testing/synctest bubble leave it nil: the bubble simulates package time.

@@ -100,11 +100,13 @@ func parse(source string) (*syntax.File, error) {
 		standIn += "\uE00D"
 	}
 	prog, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(strings.ReplaceAll(source, "\r", standIn)), "")
-	if err != nil || !strings.Contains(source, "\r") {
-		return prog, err
+	if err != nil {
+		return nil, err
 	}
 	syntax.Walk(prog, func(n syntax.Node) bool {
 		switch n := n.(type) {
+		case *syntax.ProcSubst: // a FIFO of the host's
+			err = errors.New("an interpreter in memory has no process substitution")
 		case *syntax.Lit:
 			n.Value = strings.ReplaceAll(n.Value, standIn, "\r")
 		case *syntax.SglQuoted:
@@ -112,7 +114,7 @@ func parse(source string) (*syntax.File, error) {
 		}
 		return true
 	})
-	return prog, nil
+	return prog, err
 }
 
 // environ is the environment of a command. Until ready it gives the interpreter
