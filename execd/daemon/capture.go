@@ -70,13 +70,12 @@ func (c *capture) output(share int) execd.Output {
 	head := bytes.Clone(c.head)
 	tail := append(bytes.Clone(c.tail[c.at:]), c.tail[:c.at]...)
 	if len(head)+len(tail) > share {
-		if h := share / 5; len(head) > h {
-			// What the head gives up is lost only if the tail cannot use it.
-			head = head[:h]
+		if int64(len(head)+len(tail)) == c.bytes { // nothing is missing yet: all may be either
+			head = append(head, tail...)
+			tail = head
 		}
-		if t := share - len(head); len(tail) > t {
-			tail = tail[len(tail)-t:]
-		}
+		head = head[:min(share/5, len(head))]
+		tail = tail[len(tail)-min(share-len(head), len(tail)):]
 	}
 	if len(head) == 0 {
 		head = nil

@@ -19,7 +19,8 @@ const (
 // registry knows the commands: those that run, and the newest
 // execd.MaxStoredCommands that have ended. What they printed is on disk.
 type registry struct {
-	dir string // OS path of the records
+	dir    string // OS path of the records
+	budget int64  // bytes of records on disk
 
 	mu      sync.Mutex
 	entries map[string]*entry
@@ -52,7 +53,7 @@ type record struct {
 }
 
 func newRegistry(dir string) *registry {
-	return &registry{dir: dir, entries: make(map[string]*entry)}
+	return &registry{dir: dir, budget: recordBudget, entries: make(map[string]*entry)}
 }
 
 // claim returns the entry of id, and whether the caller is the one to start
@@ -168,7 +169,7 @@ func (r *registry) forgetLocked() {
 // ids stay known: what has run once is never run again.
 func (r *registry) shedLocked() {
 	r.shedTo = max(r.shedTo, r.first)
-	for r.onDisk > recordBudget && r.shedTo < len(r.ended)-1 {
+	for r.onDisk > r.budget && r.shedTo < len(r.ended)-1 {
 		e := r.ended[r.shedTo]
 		r.shedTo++
 		if e.size == 0 {
@@ -178,7 +179,7 @@ func (r *registry) shedLocked() {
 		if err != nil {
 			continue
 		}
-		e.inline, e.shed = encodeRecord(rec.withoutOutput()), true
+		e.inline = encodeRecord(rec.withoutOutput())
 		os.Remove(r.path(e.id))
 		r.onDisk -= e.size
 		e.size = 0

@@ -1,0 +1,10 @@
+package execd
+
+import "io"
+
+// ReadStream reads a stream as Run does; ended says that its terminal event
+// came.
+func ReadStream(r io.Reader) (o Outcome, ended bool, err error) {
+	got, err := readEvents(r, func(e Event) { ended = ended || e.Type == EventComplete || e.Type == EventError })
+	return got.Outcome, ended, err
+}
