@@ -121,14 +121,24 @@ func (m *Masker) Find(b []byte) []Span {
 
 // Partial reports how many bytes at the start of b may be the end of a value
 // cut off before b, and how many at its end may be the beginning of one cut off
-// after it. A reader that has only a piece of a text leaves them out.
+// after it. A reader that has only a piece of a text leaves them out. They never
+// cut through an occurrence that is there completely: what it covers is masked,
+// and so need not be left out.
 func (m *Masker) Partial(b []byte) (start, end int) {
 	found := m.matcher()
 	if found == nil {
 		return 0, 0
 	}
-	passed := found.scan(b, false, func(int, int, string) {})
-	return found.partialStart(b), len(b) - passed
+	covered := 0
+	passed := found.scan(b, false, func(_, to int, _ string) { covered = max(covered, to) })
+	if start = found.partialStart(b); start > 0 {
+		for _, span := range m.Find(b) {
+			if span.Start < start && start < span.End {
+				start = span.Start
+			}
+		}
+	}
+	return start, len(b) - max(passed, covered)
 }
 
 // Writer returns a writer that masks what is written to it, also values that
