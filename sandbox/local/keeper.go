@@ -187,6 +187,8 @@ func (k *keeper) serveUntilEnd(ctx context.Context) {
 				reason = "oom"
 			}
 			k.setState(sandbox.StateLost, reason)
+			// Nothing will answer any more: whoever waits is told now.
+			k.gateway.Close()
 			gone = nil
 		case <-k.killed:
 			return
