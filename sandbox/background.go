@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 
 	"github.com/rein-sh/rein/audit"
 )
@@ -63,25 +62,32 @@ func (s *Sandbox) Wait(ctx context.Context, callID string) (Result, error) {
 // masks r.
 func (s *Sandbox) conclude(ctx context.Context, r *Result) error {
 	var err error
-	if s.settle(r.CallID, true) {
+	if s.settle(r.CallID) {
 		outcome := callOutcome(Command{Tool: "wait"}, *r, nil)
 		var anchorErr error
 		r.Network, anchorErr = s.network(ctx, r.CallID, s.networkSeen(), &outcome)
 		outcome.explain(nil)
-		err = errors.Join(anchorErr, s.append(audit.KindCallOutcome, r.CallID, outcome))
+		err = also(anchorErr, s.append(audit.KindCallOutcome, r.CallID, outcome))
 	}
 	s.mask(r)
 	return err
 }
 
-// settle notes whether the outcome of a command is recorded, and reports
-// whether it was not before.
-func (s *Sandbox) settle(id string, recorded bool) bool {
+// settle takes it upon the caller to record the outcome of a command, and
+// reports whether nobody else has.
+func (s *Sandbox) settle(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.settled[id]
-	s.settled[id] = was || recorded
-	return recorded && !was
+	s.settled[id] = true
+	return !was
+}
+
+// leave says that a command runs on, and that its outcome is still to come.
+func (s *Sandbox) leave(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.settled, id)
 }
 
 // Logs returns output of a background command from the byte at cursor, both

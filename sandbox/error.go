@@ -52,6 +52,19 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// also joins the errors that are not nil to err.
+func also(err error, more ...error) error {
+	for _, m := range more {
+		switch {
+		case err == nil:
+			err = m
+		case m != nil:
+			err = errors.Join(err, m)
+		}
+	}
+	return err
+}
+
 // KindOf returns the kind of the first *Error in err's chain, or "" when there
 // is none.
 func KindOf(err error) Kind {

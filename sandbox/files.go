@@ -146,7 +146,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, o Wri
 }
 
 // Upload is WriteFile from a reader of any length. An error of r is in the
-// chain of the error.
+// chain of the error. It returns only when no Read of r is under way.
 func (s *Sandbox) Upload(ctx context.Context, path string, r io.Reader, o WriteOptions) (Transfer, error) {
 	return s.upload(ctx, "upload", path, r, -1, o)
 }
@@ -344,7 +344,7 @@ func (s *Sandbox) file(ctx context.Context, a Access, in FileIntent, act func(co
 	if err != nil {
 		out.Why = string(KindOf(err)) + ": " + err.Error()
 	}
-	return errors.Join(err, s.append(audit.KindFileOutcome, a.CallID, out))
+	return also(err, s.append(audit.KindFileOutcome, a.CallID, out))
 }
 
 // checkPaths refuses what a daemon that is not ours would not honour.

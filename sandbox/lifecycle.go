@@ -92,7 +92,7 @@ func (s *Sandbox) lifecycle(ctx context.Context, op string, before, after audit.
 	var o LifecycleOutcome
 	err := asError(op, s.id, act(ctx, &o))
 	o.OK, o.DurationMS, o.Failure = err == nil, s.since(start), failure(err)
-	return errors.Join(err, s.append(after, "", o))
+	return also(err, s.append(after, "", o))
 }
 
 // Kill ends the sandbox and returns when the provider has confirmed that it is
@@ -129,7 +129,7 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 	if s.client != nil {
 		s.client.Close()
 	}
-	return errors.Join(err, recordErr, s.append(kind, "", LifecycleOutcome{
+	return also(err, recordErr, s.append(kind, "", LifecycleOutcome{
 		OK: err == nil, Verified: err == nil, DurationMS: s.since(start), Failure: failure(err)}))
 }
 

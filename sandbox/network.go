@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -67,5 +66,5 @@ func (s *Sandbox) network(ctx context.Context, callID string, since uint64, o *C
 	if !isNew {
 		return log.Records, nil
 	}
-	return log.Records, errors.Join(s.append(audit.KindNetwork, callID, NetworkAnchor{Last: log.Last, Head: log.Head}))
+	return log.Records, s.append(audit.KindNetwork, callID, NetworkAnchor{Last: log.Last, Head: log.Head})
 }

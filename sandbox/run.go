@@ -51,6 +51,7 @@ func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 		return Result{}, err
 	}
 	start, since := s.opt.Now(), s.networkSeen()
+	s.settle(c.CallID) // the outcome is recorded here, whoever else asks for it
 	call := &call{sandbox: s, command: c, started: make(chan struct{}), broken: make(chan struct{})}
 	r, err := call.run(ctx)
 	outcome := callOutcome(c, r, err)
@@ -62,9 +63,11 @@ func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	r.Network, anchorErr = s.network(ctx, c.CallID, since, &outcome)
 	outcome.explain(err)
 	recordErr := s.append(audit.KindCallOutcome, c.CallID, outcome)
-	s.settle(r.CallID, !r.Background)
+	if r.Background {
+		s.leave(r.CallID)
+	}
 	s.mask(&r)
-	return r, errors.Join(err, anchorErr, recordErr)
+	return r, also(err, anchorErr, recordErr)
 }
 
 // prepare fills in what a command leaves open and refuses what cannot be run.
@@ -95,8 +98,8 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 		return bad("%v is no timeout", c.Timeout)
 	case strings.TrimSpace(c.Shell) == "":
 		return bad("the command is empty")
-	case c.Background && !s.features.CallIDs && (c.Stdout != nil || c.Stderr != nil):
-		return bad("a command in the background has no streams")
+	case c.Background && (c.Stdout != nil || c.Stderr != nil):
+		return bad("a command in the background streams nothing: its output is in its log")
 	}
 	return c, nil
 }

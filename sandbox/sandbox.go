@@ -37,7 +37,7 @@ type Sandbox struct {
 	ended    error           // set once: why nothing can be done any more
 	lastSeq  uint64          // newest network record seen
 	anchored string          // head of the network record in the audit
-	settled  map[string]bool // background commands: whether the outcome is recorded
+	settled  map[string]bool // the calls whose outcome is recorded, or will be
 }
 
 // Options say on whose behalf a sandbox is used and where that is recorded.
@@ -82,16 +82,16 @@ func Create(ctx context.Context, p Provider, spec Spec, o Options) (*Sandbox, er
 	if err == nil {
 		s.id, s.info = info.ID, info
 		if err = s.connect(ctx, "create"); err != nil {
-			err = errors.Join(err, s.Kill(ctx))
+			err = also(err, s.Kill(ctx))
 		}
 	}
 	if err != nil {
 		err = asError("create", info.ID, err)
-		return nil, errors.Join(err, s.append(audit.KindSandboxFailed, "", LifecycleOutcome{
+		return nil, also(err, s.append(audit.KindSandboxFailed, "", LifecycleOutcome{
 			DurationMS: s.since(start), Failure: failure(err)}))
 	}
 	if err := s.append(audit.KindSandboxCreated, "", info); err != nil {
-		return nil, errors.Join(err, s.Kill(ctx))
+		return nil, also(err, s.Kill(ctx))
 	}
 	return s, nil
 }

@@ -135,4 +135,12 @@ func TestBackgroundRecord(t *testing.T) {
 	if _, o := last[sandbox.CallOutcome](t, f, audit.KindCallOutcome); o.Background || o.ExitCode == nil || *o.ExitCode != 2 {
 		t.Errorf("outcome %+v", o)
 	}
+	// That of one in the foreground is recorded by Run alone.
+	if _, err := f.Run(t.Context(), sandbox.Command{CallID: "fg", Shell: "true"}); err != nil {
+		t.Fatal(err)
+	}
+	n := len(f.records(t))
+	if _, err := f.Status(t.Context(), "fg"); err != nil || len(f.records(t)) != n {
+		t.Errorf("%d records more, %v", len(f.records(t))-n, err)
+	}
 }

@@ -93,7 +93,7 @@ func (s *Sandbox) interrupt(ctx context.Context, id string) error {
 		err = nil
 	}
 	err = s.fault(ctx, "interrupt", id, err)
-	return errors.Join(err, s.append(audit.KindInterrupt, id, Interrupted{OK: err == nil, Failure: failure(err)}))
+	return also(err, s.append(audit.KindInterrupt, id, Interrupted{OK: err == nil, Failure: failure(err)}))
 }
 
 // verify finds out what became of a call whose stream ended early. It asks; it

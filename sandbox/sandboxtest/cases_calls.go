@@ -130,7 +130,11 @@ func cutFinished(e *env) {
 	sb := e.attach(via)
 	for i := range 5 { // between commands, before and after the connection is reused
 		via.cut()
-		r, err := sb.Run(e.Context(), sandbox.Command{Cwd: e.dir, Shell: fmt.Sprintf("echo %d >> lines; exit %d", i, i)})
+		c := sandbox.Command{CallID: e.id(fmt.Sprint("cut", i)), Cwd: e.dir, Shell: fmt.Sprintf("echo %d >> lines; exit %d", i, i)}
+		r, err := sb.Run(e.Context(), c)
+		if sandbox.KindOf(err) == sandbox.KindUnavailable { // the request died with its connection
+			r, err = sb.Run(e.Context(), c)
+		}
 		e.must(err)
 		e.wantExit(r, i)
 	}

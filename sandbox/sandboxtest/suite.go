@@ -133,7 +133,6 @@ type suite struct {
 	mu     sync.Mutex
 	shared *sandbox.Sandbox
 	failed bool // a case failed in the shared sandbox
-	log    testing.TB
 }
 
 func reasonFor(r sandbox.Report, c sandbox.Capability) string {
