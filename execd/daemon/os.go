@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,8 @@ type OSOptions struct {
 	Init bool
 	// MaxProcesses bounds the processes of the commands' user; 0: no bound.
 	MaxProcesses int
-	// Cgroup is the directory of a cgroup v2 that commands are started in;
-	// empty: the daemon's own.
+	// Cgroup is the directory of a cgroup v2, in which each command is started
+	// in a child of its own, which also ends it; empty: the daemon's own.
 	Cgroup string
 	// Dir is an existing directory, writable by the daemon only, that the
 	// commands' user can pass through: long commands and pipe statuses.
@@ -52,6 +53,8 @@ type OS struct {
 	spawn *spawner
 	bash  pipeTrap
 	wg    sync.WaitGroup
+
+	wardens atomic.Uint64 // made so far
 
 	mu      sync.Mutex
 	closed  bool

@@ -24,6 +24,9 @@ type warden struct {
 	pid   int
 	conn  *net.UnixConn
 	holds int
+	// cgroup is the directory of its commands' own cgroup, empty without
+	// OSOptions.Cgroup.
+	cgroup string
 	// replies answers the pending start. It is closed when the warden is lost.
 	replies chan wardenReply
 
@@ -42,13 +45,19 @@ var errWardenLost = errors.New("the process that starts commands had ended")
 // newWarden starts a warden and waits until it is ready.
 func (m *OS) newWarden() (*warden, error) {
 	w := &warden{os: m, replies: make(chan wardenReply, 1), reaped: make(chan struct{})}
+	if m.opts.Cgroup != "" {
+		w.cgroup = filepath.Join(m.opts.Cgroup, "w"+strconv.FormatUint(m.wardens.Add(1), 10))
+		if err := os.Mkdir(w.cgroup, 0o755); err != nil {
+			return nil, fmt.Errorf("warden: %w", err)
+		}
+	}
 	conn, err := m.spawn.start(w)
 	if err != nil {
 		return nil, err
 	}
 	w.conn = conn
 	m.wg.Go(w.read)
-	setup, err := json.Marshal(wardenSetup{Nested: m.opts.Nested, Switch: m.opts.User != nil, NProc: m.opts.MaxProcesses, Cgroup: m.opts.Cgroup})
+	setup, err := json.Marshal(wardenSetup{Nested: m.opts.Nested, Switch: m.opts.User != nil, NProc: m.opts.MaxProcesses, Cgroup: w.cgroup})
 	if err == nil {
 		err = w.write(setup, nil)
 	}
@@ -161,6 +170,10 @@ func (w *warden) lost() {
 	w.conn.Close()
 	w.os.retire(w)
 	w.reap()
+	if w.cgroup != "" {
+		w.killCgroup()
+		defer os.Remove(w.cgroup) // an empty one costs nothing, should it stay
+	}
 	close(w.replies)
 	w.mu.Lock()
 	p := w.cur
@@ -196,6 +209,12 @@ func (w *warden) kill() {
 	if !w.dead {
 		unix.Kill(w.pid, unix.SIGKILL)
 	}
+}
+
+// killCgroup ends every process of the warden's command at once, forks under
+// way included (cgroup-v2.rst, "cgroup.kill").
+func (w *warden) killCgroup() {
+	os.WriteFile(filepath.Join(w.cgroup, "cgroup.kill"), []byte("1"), 0)
 }
 
 // reap waits until the killed warden has been collected.

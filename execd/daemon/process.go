@@ -136,8 +136,9 @@ func (p *osProcess) killTree() {
 			return
 		default:
 		}
-		list, err := processes()
-		if err == nil {
+		if p.warden.cgroup != "" {
+			p.warden.killCgroup()
+		} else if list, err := processes(); err == nil {
 			killAll(descendants(list, p.warden.pid, nil), p.warden.pid)
 		}
 		t := time.NewTimer(wait)
