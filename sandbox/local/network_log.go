@@ -44,9 +44,9 @@ func (n *networkLog) record(a egress.Attempt) {
 	if a.Address.IsValid() {
 		r.Address = a.Address.String()
 	}
-	rec, err := n.log.Append(audit.Entry{Kind: audit.KindNetwork, Data: r})
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	rec, err := n.log.Append(audit.Entry{Kind: audit.KindNetwork, Data: r})
 	if err != nil {
 		n.err = errors.Join(n.err, err)
 		return
