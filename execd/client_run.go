@@ -75,6 +75,7 @@ func readEvents(r io.Reader, each func(Event)) (readOutcome, error) {
 	br := bufio.NewReaderSize(r, 64<<10)
 	var seen readOutcome
 	var long []byte
+	var output outputParser
 	for {
 		line, err := br.ReadSlice('\n')
 		if err == bufio.ErrBufferFull || len(long) > 0 {
@@ -88,9 +89,12 @@ func readEvents(r io.Reader, each func(Event)) (readOutcome, error) {
 			line = long
 		}
 		if len(line) > 0 {
-			e, ok, pErr := parseEvent(line)
-			if pErr != nil {
-				return seen, pErr
+			e, ok := output.parse(line)
+			if !ok {
+				var pErr error
+				if e, ok, pErr = parseEvent(line); pErr != nil {
+					return seen, pErr
+				}
 			}
 			if ok {
 				if each != nil && e.Type != EventPing {

@@ -210,3 +210,27 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
+
+// The quick way and JSON agree on every line.
+func FuzzOutputEvent(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"stdout","timestamp":1,"text":"a"}`, `{"type":"stderr","timestamp":1,"text":"a\"}`, `{"type":"stdout","timestamp":1,"text":"","text":"b"}`,
+		`{"type":"stdout","timestamp":1,"rein":{"data":"AAE="}}`, `{"type":"stdout","timestamp":1,"rein":{"data":"A=="}}`, `{"type":"stdout","timestamp":01,"text":"é"}`,
+		`{"type":"stdout","timestamp":+1,"text":"a"}`, `{"type":"stdout","timestamp":1,"rein":{"data":"AA\n=="}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		quick, ok := execd.ParseOutput(line)
+		if !ok {
+			return
+		}
+		slow, ok, err := execd.ParseEvent(line)
+		if err != nil || !ok {
+			t.Fatalf("%q: quick %+v, slow %v %v", line, quick, ok, err)
+		}
+		if d := cmp.Diff(slow, quick, cmpopts.EquateEmpty()); d != "" {
+			t.Fatalf("%q: %s", line, d)
+		}
+	})
+}

@@ -8,3 +8,8 @@ func ReadStream(r io.Reader) (o Outcome, ended bool, err error) {
 	got, err := readEvents(r, func(e Event) { ended = ended || e.Type == EventComplete || e.Type == EventError })
 	return got.Outcome, ended, err
 }
+
+// ParseOutput and ParseEvent are the two ways to read one line.
+func ParseOutput(line []byte) (Event, bool) { return new(outputParser).parse(line) }
+
+func ParseEvent(line []byte) (Event, bool, error) { return parseEvent(line) }

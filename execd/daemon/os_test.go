@@ -132,3 +132,47 @@ func TestOSRunsCommands(t *testing.T) {
 		})
 	}
 }
+
+// The counter of the sandbox's cgroup says whether a SIGKILL was for memory.
+func TestOOMFlag(t *testing.T) {
+	events, err := os.CreateTemp(t.TempDir(), "memory.events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Close()
+	set := func(n string) {
+		t.Helper()
+		if _, err := events.WriteAt([]byte("low 0\noom 3\noom_kill "+n+"\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1")
+	m := newOS(t, daemon.OSOptions{OOMEvents: events})
+	if !m.Traits().OOMFlag {
+		t.Error("no flag")
+	}
+	for _, c := range []struct {
+		command string
+		count   string // after the start
+		kill    bool
+		want    bool
+	}{
+		{"sleep 0.2; kill -9 $$", "2", false, true},
+		{"sleep 0.2; sh -c 'kill -9 $$'; exit $?", "3", false, true},
+		{"sleep 0.2; kill -9 $$", "3", false, false},
+		{"sleep 0.2; exit 1", "4", false, false},
+		{"sleep 100", "5", true, false},
+	} {
+		p := start(t, m, c.command)
+		set(c.count)
+		if c.kill {
+			p.Kill()
+		}
+		await(t, p.Gone(), c.command)
+		if e := p.Exit(); e.OOMKilled != c.want {
+			t.Errorf("%s with count %s: %+v", c.command, c.count, e)
+		}
+		p.Stdout().Close()
+		p.Stderr().Close()
+	}
+}
