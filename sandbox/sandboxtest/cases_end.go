@@ -95,13 +95,14 @@ func useAfterKill(e *env) {
 	})
 }
 
-// short makes a sandbox with a short life that nobody need kill.
-func (e *env) short(ttl time.Duration) *sandbox.Sandbox {
-	return e.create(func(s *sandbox.Spec) { s.TTL = ttl })
+// short makes a sandbox with a short life, but long enough to be created on a
+// busy machine.
+func (e *env) short() *sandbox.Sandbox {
+	return e.create(func(s *sandbox.Spec) { s.TTL = e.scale(6 * time.Second) })
 }
 
 func expiry(e *env) {
-	sb := e.short(2 * time.Second)
+	sb := e.short()
 	done := make(chan error, 1)
 	go func() {
 		_, err := sb.Run(e.Context(), sandbox.Command{Shell: "sleep 300", Timeout: time.Minute})
@@ -121,7 +122,7 @@ func expiry(e *env) {
 }
 
 func renewLonger(e *env) {
-	sb := e.short(2 * time.Second)
+	sb := e.short()
 	first := sb.Info().ExpiresAt
 	until := first.Add(time.Minute)
 	got, err := sb.Renew(e.Context(), until)
@@ -160,15 +161,18 @@ func renewRace(e *env) {
 	var wg sync.WaitGroup
 	for _, lead := range []time.Duration{200, 20, 5, 0, -5, -200} {
 		wg.Go(func() {
-			spec := e.suite.spec()
-			spec.TTL = 1500 * time.Millisecond
-			info, err := e.suite.provider.Create(e.Context(), spec)
+			info, err := e.suite.provider.Create(e.Context(), e.suite.spec())
 			if err != nil {
 				e.Error(err)
 				return
 			}
 			defer e.suite.provider.Kill(context.Background(), info.ID)
-			<-time.After(time.Until(info.ExpiresAt.Add(-lead * time.Millisecond)))
+			end, err := e.suite.provider.Renew(e.Context(), info.ID, time.Now().Add(1500*time.Millisecond))
+			if err != nil {
+				e.Error(err)
+				return
+			}
+			<-time.After(time.Until(end.Add(-lead * time.Millisecond)))
 			_, renewed := e.suite.provider.Renew(e.Context(), info.ID, time.Now().Add(time.Minute))
 			if renewed != nil {
 				e.wantKind(renewed, sandbox.KindNotFound)
