@@ -124,7 +124,8 @@ func (p *Provider) Endpoint(ctx context.Context, id string, port int) (sandbox.E
 		},
 	}
 	if port == execd.Port {
-		ep.Header = http.Header{execd.TokenHeader: {token.Token}}
+		ep.Header = http.Header{}
+		ep.Header.Set(execd.TokenHeader, token.Token)
 	}
 	return ep, nil
 }
