@@ -117,8 +117,13 @@ func responseError(resp *http.Response) error {
 	return e
 }
 
+// maxAnswer bounds a JSON answer, in bytes: that of a listing of some 200,000
+// files. A daemon in a sandbox is not trusted to know an end.
+const maxAnswer = 64 << 20
+
 // call makes a request with a JSON body (nil: none) and decodes the answer into
-// out (nil: none).
+// out (nil: none). An answer longer than maxAnswer is an *Error with
+// CodeTooLarge, although the request may have been carried out.
 func (c *Client) call(ctx context.Context, method, route string, query url.Values, in, out any) error {
 	var body io.Reader
 	var contentType string
@@ -138,7 +143,16 @@ func (c *Client) call(ctx context.Context, method, route string, query url.Value
 		io.Copy(io.Discard, io.LimitReader(resp.Body, maxErrorBody)) // so that the connection is used again
 		return nil
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	answer := &io.LimitedReader{R: resp.Body, N: maxAnswer}
+	if resp.ContentLength > maxAnswer {
+		answer.N = 0
+	}
+	err = json.NewDecoder(answer).Decode(out)
+	switch {
+	case err != nil && answer.N == 0:
+		return &Error{Status: http.StatusRequestEntityTooLarge, Code: CodeTooLarge,
+			Message: fmt.Sprintf("the answer to %s %s is longer than %d bytes", method, route, maxAnswer)}
+	case err != nil:
 		return fmt.Errorf("execd: answer to %s %s: %w", method, route, err)
 	}
 	return nil

@@ -143,6 +143,27 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// An answer without end ends the request, not our memory.
+func TestAnswerIsBounded(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"announced": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(int64(1)<<40))
+			io.WriteString(w, "[")
+		},
+		"streamed": func(w http.ResponseWriter, _ *http.Request) {
+			names := `"` + strings.Repeat("x", 1<<20) + `",`
+			for _, err := io.WriteString(w, "["); err == nil; {
+				_, err = io.WriteString(w, names)
+			}
+		},
+	} {
+		_, err := against(t, h).List(t.Context(), "", "/", 1)
+		if e, ok := err.(*execd.Error); !ok || e.Code != execd.CodeTooLarge {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 func TestFeaturesOfAnotherDaemon(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
 	if f, err := c.Features(t.Context()); err != nil || f.CallIDs || f.Spill || f.Separation != "" {
