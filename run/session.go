@@ -199,17 +199,23 @@ func (r *runner) count(c tool.Call, res tool.Result) {
 }
 
 // progress tells the keeper of a result, without what differs between two runs
-// of the same call.
+// of the same call. A command in the background counts by how much it has
+// printed, and once, when it has ended, by its result, however often it was
+// waited for.
 func (r *runner) progress(c tool.Call, res tool.Result) {
-	if bg := res.Background; bg != nil && bg.Running {
+	name, args := c.Name, []byte(c.Arguments)
+	if bg := res.Background; bg != nil {
 		r.keeper.progress.Background(bg.ID, bg.Bytes)
-		return
+		if bg.Running {
+			return
+		}
+		name, args = "background", []byte(bg.ID)
 	}
 	seen, _ := json.Marshal(struct { // plain data always encodes
 		Stdout, Stderr string
 		File           *tool.File
 	}{res.Stdout, res.Stderr, res.File})
-	r.keeper.progress.Call(c.Name, c.Arguments, res.OK, seen)
+	r.keeper.progress.Call(name, args, res.OK, seen)
 }
 
 // Waiting tells the watcher why the run waits, and counts the time apart until
