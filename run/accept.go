@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rein-sh/rein/audit"
@@ -47,20 +48,30 @@ func checksTime(checks []Check) time.Duration {
 	return sum
 }
 
-// quiet ends what the worker left running in the background, so that nothing
-// changes while the outputs are read and judged. Other commands' leftovers were
-// killed when they ended.
+// quietTimeout bounds the ending of what the worker left running.
+const quietTimeout = 20 * time.Second
+
+// quiet ends what the worker left running, so that nothing changes while the
+// outputs are read and judged: commands in the background, what they left
+// behind, and commands whose end is not known. What other commands left behind
+// execd killed when they ended.
 func (r *runner) quiet(ctx context.Context) {
 	r.mu.Lock()
 	ids := r.background
 	r.background = nil
 	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
+	defer cancel()
+	var ending sync.WaitGroup // there are no more than calls
 	for _, id := range ids {
-		err := r.box.Interrupt(ctx, id)
-		if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
-			r.warn("the background command %s could not be ended before the checks: %v", id, err)
-		}
+		ending.Go(func() {
+			err := r.box.Interrupt(ctx, id)
+			if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
+				r.warn("the command %s, which may still run, could not be ended before the checks: %v", id, err)
+			}
+		})
 	}
+	ending.Wait()
 }
 
 // accept runs the checks. Its error is that of the machinery: a check that

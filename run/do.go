@@ -59,7 +59,7 @@ type runner struct {
 
 	mu         sync.Mutex
 	report     *Report
-	background []string // call ids that may still be running
+	background []string // call ids of which something may still run
 	spills     []tool.Spill
 	lost       error // the sandbox ended by itself
 
@@ -196,7 +196,7 @@ func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) 
 		shielded := context.WithoutCancel(ctx)
 		defer caught(&r.failed)
 		r.keeper.halt()
-		r.keeper.extend(shielded, save+checksTime(checks))
+		r.keeper.extend(shielded, quietTimeout+save+checksTime(checks))
 		r.quiet(shielded)
 		saving, cancel := context.WithTimeout(shielded, save)
 		err := r.save(saving)

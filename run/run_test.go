@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -424,5 +425,44 @@ func TestBackgroundWorkEndsBeforeTheChecks(t *testing.T) {
 	})
 	if rep.Accepted != run.Yes || time.Since(started) > 30*time.Second {
 		t.Errorf("%s after %v", rep.Accepted, time.Since(started))
+	}
+}
+
+// Nothing the worker started changes anything any more when the checks run: not
+// a command in the background, nor what one that has ended left behind, nor what
+// a command in the foreground did.
+func TestNothingRunsDuringTheChecks(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	const same = "old=$(wc -c < %[1]s); sleep 0.3; test $old -gt 0 -a $old -eq $(wc -c < %[1]s)"
+	for _, name := range []string{"running", "left", "foreground"} {
+		o.Accept = append(o.Accept, run.Check{Name: name, Shell: fmt.Sprintf(same, name)})
+	}
+	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		loop := func(name string) string { return "while true; do echo x >> " + name + "; sleep 0.02; done" }
+		background := func(command string) string {
+			r := call(t, ctx, s, tool.RunCommand, map[string]any{"command": command, "background": true})
+			if r.Background == nil {
+				t.Fatalf("%+v %v", r, r.Err)
+			}
+			return r.Background.ID
+		}
+		background(loop("running"))
+		id := background("(" + loop("left") + ") & until test -s left; do sleep 0.02; done")
+		r := call(t, ctx, s, tool.RunCommand, map[string]any{"wait": id, "timeout_seconds": 20})
+		if !r.OK || r.Background.Running {
+			t.Errorf("%+v %v", r, r.Err)
+		}
+		if r := shell(t, ctx, s, fmt.Sprintf("! ("+same+")", "left")); !r.OK {
+			t.Error("nothing was left behind, so that nothing is tested")
+		}
+		r = shell(t, ctx, s, "("+loop("foreground")+") & until test -s foreground; do sleep 0.02; done; until test -s running; do sleep 0.02; done")
+		if !r.OK {
+			t.Errorf("%+v %v", r, r.Err)
+		}
+		return done("")
+	})
+	if rep.Accepted != run.Yes || len(rep.Warnings) > 0 {
+		t.Errorf("%s: %+v %q", rep.Accepted, rep.Checks, rep.Warnings)
 	}
 }

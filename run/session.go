@@ -186,16 +186,28 @@ func (r *runner) count(c tool.Call, res tool.Result) {
 			r.lost = e
 		}
 	}
-	if bg := res.Background; bg != nil {
-		if i := slices.Index(r.background, bg.ID); bg.Running && i < 0 {
-			r.background = append(r.background, bg.ID)
-		} else if !bg.Running && i >= 0 {
-			r.background = slices.Delete(r.background, i, i+1)
-		}
+	if id := mayRun(c, res); id != "" && !slices.Contains(r.background, id) {
+		r.background = append(r.background, id)
 	}
 	if res.Spill != nil {
 		r.spills = append(r.spills, *res.Spill)
 	}
+}
+
+// mayRun is the id of a command of which something may run on after its call,
+// or "". A command in the background may have left processes behind that
+// outlive it, so that it does not matter whether it has ended.
+func mayRun(c tool.Call, res tool.Result) string {
+	if res.Background != nil {
+		return res.Background.ID
+	}
+	if c.Name == tool.RunCommand && res.Err != nil {
+		switch res.Err.Code {
+		case tool.CodeUnavailable, tool.CodeOutcomeUnknown, tool.CodeInterrupted:
+			return c.ID
+		}
+	}
+	return ""
 }
 
 // progress tells the keeper of a result, without what differs between two runs
