@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"time"
@@ -143,7 +144,9 @@ func newCgroup(plan cgroupPlan, id string, runtime ociRuntime, res sandbox.Resou
 
 // cgroupResources translates the limits. The process limit acts inside the
 // sandbox; the host's has headroom for the runtime's own threads and, under
-// gVisor, for the stubs that stand for the sandbox's threads.
+// gVisor, for what stands for a process of the sandbox: a stub with a thread
+// for each core and some more. The sentry does not survive a stub it cannot
+// make.
 func cgroupResources(plan cgroupPlan, runtime ociRuntime, res sandbox.Resources) *cgroups.Resources {
 	r := &cgroups.Resources{SkipDevices: true}
 	for _, c := range plan.Controllers {
@@ -163,7 +166,7 @@ func cgroupResources(plan cgroupPlan, runtime ociRuntime, res sandbox.Resources)
 		case "pids":
 			r.PidsLimit = int64(res.PIDs) + 256
 			if runtime.Kind == kindGVisor {
-				r.PidsLimit = int64(res.PIDs)*2 + 512
+				r.PidsLimit = int64(res.PIDs)*int64(goruntime.NumCPU()+4) + 1024
 			}
 		}
 	}
