@@ -150,32 +150,27 @@ func Apply(ctx context.Context, dir, target string, confirm func(Concern) (bool,
 // write writes the report and provenance.json, masked, and returns the report
 // as it was written.
 func (r *runner) write() (*Report, error) {
-	data, err := json.Marshal(r.report)
+	rep, err := masked(r.report, r.o.Masker)
 	if err != nil {
 		return r.report, err
 	}
-	data = r.o.Masker.JSON(data)
-	masked := &Report{}
-	if err := json.Unmarshal(data, masked); err != nil {
-		return r.report, err
-	}
-	var pretty, md bytes.Buffer
-	if err := json.Indent(&pretty, data, "", "  "); err != nil {
-		return masked, err
-	}
-	pretty.WriteByte('\n')
-	if err := masked.WriteMarkdown(&md); err != nil {
-		return masked, err
-	}
-	prov, err := json.MarshalIndent(masked.Provenance, "", "  ")
+	data, err := json.MarshalIndent(rep, "", "  ")
 	if err != nil {
-		return masked, err
+		return rep, err
 	}
-	return masked, errors.Join(
+	prov, err := json.MarshalIndent(rep.Provenance, "", "  ")
+	if err != nil {
+		return rep, err
+	}
+	var md bytes.Buffer
+	if err := rep.WriteMarkdown(&md); err != nil {
+		return rep, err
+	}
+	return rep, errors.Join(
 		os.WriteFile(filepath.Join(r.dir, provenanceFile), append(prov, '\n'), 0o600),
-		os.WriteFile(filepath.Join(r.dir, markdownFile), md.Bytes(), 0o600),
+		os.WriteFile(filepath.Join(r.dir, markdownFile), r.o.Masker.Bytes(md.Bytes()), 0o600),
 		// Last, and whole or not at all: a run with a report is finished.
-		replace(filepath.Join(r.dir, reportFile), pretty.Bytes()),
+		replace(filepath.Join(r.dir, reportFile), append(data, '\n')),
 	)
 }
 
