@@ -1,6 +1,6 @@
 # make demo   builds rein and shows its main job in a sandbox: no key, no Docker
 # make test   everything a change must pass, with what it needs installed first
-# The rest:   build lint fmt example bench bench-peers stress fuzz clean
+# The rest:   build lint fmt readme example bench bench-peers stress fuzz clean
 
 GO      ?= go
 BINS    := bin/rein bin/rein-execd bin/rein-runsc
@@ -16,7 +16,7 @@ $(error LANG=$(LANG): the demo projects are sh, go and python)
 endif
 endif
 
-.PHONY: build test lint fmt demo example bench bench-peers stress fuzz clean FORCE
+.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz clean FORCE
 .DEFAULT_GOAL := build
 
 build: $(BINS)
@@ -38,6 +38,10 @@ fmt:
 
 demo: build
 	@scripts/demo.sh $(DEMO)
+
+# What README.md shows of the demo comes from the demo; CI compares it.
+readme: build
+	@scripts/readme.sh write
 
 # The module in examples/embed is outside this one, as an embedder's would be.
 example: build
