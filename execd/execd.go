@@ -8,7 +8,10 @@
 // process.
 package execd
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Port is the port execd listens on inside a sandbox (OpenSandbox's default).
 const Port = 44772
@@ -66,9 +69,12 @@ type RunRequest struct {
 // RunOptions are rein's optional additions to a command.
 type RunOptions struct {
 	// ID is the caller's id of the command ([A-Za-z0-9_-]{1,64}). A second
-	// request with the same id never runs the command again: it follows the
-	// running one, or returns the stored result. A command with an id outlives
-	// its connection until its own timeout, an interrupt, or the sandbox's end.
+	// request with the same id never runs the command again: it waits for the
+	// running one, or returns the stored result, with as much of the output as
+	// was kept: what the first request captured, else the last MaxCapture bytes
+	// (as output events when Capture is 0). When a start is refused the id stays
+	// free. Like any command, one with an id outlives its connection until its
+	// own timeout, an interrupt, or the sandbox's end.
 	ID string `json:"id,omitempty"`
 	// Capture keeps at most this many bytes of both streams together (head and
 	// tail) and returns them in the terminal event instead of streaming all of
@@ -77,9 +83,16 @@ type RunOptions struct {
 	// Raw sends output events with Data (exact bytes) instead of Text.
 	Raw bool `json:"raw,omitempty"`
 	// Spill keeps the full output in SpillDir/ID, up to SpillLimit bytes
-	// (0: DefaultSpillLimit). Needs ID.
+	// (0: DefaultSpillLimit). Needs ID. A command that prints nothing has none.
+	// Background commands always have one: it is their log.
 	Spill      bool  `json:"spill,omitempty"`
 	SpillLimit int64 `json:"spill_limit,omitempty"`
+}
+
+// ValidID reports whether id may be the id of a command, see RunOptions.ID.
+func ValidID(id string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	return len(id) > 0 && len(id) <= 64 && strings.Trim(id, letters) == ""
 }
 
 // Event is one JSON object of a command stream; a blank line follows each.
@@ -158,7 +171,9 @@ type Output struct {
 }
 
 // Spill is the file with a command's full output: both streams in the order
-// execd read them.
+// execd read them, which for what was printed to both at the same moment may
+// not be the order of printing. It describes the file at the command's end;
+// what a background command leaves running may go on adding to it.
 type Spill struct {
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`

@@ -129,7 +129,7 @@ func (s *Server) check(req *execd.RunRequest) (Spec, error) {
 	}
 	if o := req.Rein; o != nil {
 		switch {
-		case o.ID != "" && !validID(o.ID):
+		case o.ID != "" && !execd.ValidID(o.ID):
 			return bad("rein.id must be 1 to 64 letters, digits, '-' or '_'")
 		case o.Capture < 0 || o.Capture > execd.MaxCapture:
 			return bad("rein.capture must be from 0 to %d", execd.MaxCapture)
@@ -151,18 +151,6 @@ func (s *Server) check(req *execd.RunRequest) (Spec, error) {
 		return bad("envs: %s", err)
 	}
 	return spec, nil
-}
-
-func validID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
-	}
-	for _, c := range []byte(id) {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
 }
 
 // randomID is what OpenSandbox's ids look like: 32 hexadecimal digits.

@@ -29,7 +29,8 @@ type Spec struct {
 	Dir string
 	// Env is the whole environment, KEY=VALUE; nothing is inherited.
 	Env []string
-	// UID and GID override the machine's user; both nil or both set.
+	// UID and GID override the machine's user. GID without UID is not asked for;
+	// UID without GID keeps the machine's group.
 	UID, GID *uint32
 }
 

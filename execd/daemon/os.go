@@ -193,7 +193,7 @@ func (m *OS) explain(spec Spec, req wardenRequest, err error) error {
 		return &StartError{"the process limit is reached: end some processes first", err}
 	case syscall.EINVAL, syscall.EPERM:
 		if spec.UID != nil {
-			return &StartError{fmt.Sprintf("cannot run as uid %d, gid %d here", *spec.UID, *spec.GID), err}
+			return &StartError{fmt.Sprintf("cannot run as uid %d, gid %d here", req.UID, req.GID), err}
 		}
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EACCES, syscall.ELOOP, syscall.ENAMETOOLONG:
 		if _, statErr := os.Stat(req.Path); statErr == nil {

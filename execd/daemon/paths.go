@@ -17,12 +17,6 @@ import (
 // are replaced as OpenSandbox does, and a relative path starts at base. A
 // variable that is not set is an error.
 func (s *Server) expand(p, base string) (string, error) {
-	if p == "" {
-		return "", refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "path is empty")
-	}
-	if strings.IndexByte(p, 0) >= 0 {
-		return "", refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "path has a NUL byte")
-	}
 	if p == "~" || strings.HasPrefix(p, "~/") {
 		p = s.cfg.Home + p[1:]
 	}
@@ -39,10 +33,7 @@ func (s *Server) expand(p, base string) (string, error) {
 	if missing != "" {
 		return "", refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "the variable %s in the path is not set", missing)
 	}
-	if !path.IsAbs(p) {
-		p = path.Join(base, p)
-	}
-	return path.Clean(p), nil
+	return literal(p, base)
 }
 
 // literal makes a path of a request of rein's absolute and clean, and changes

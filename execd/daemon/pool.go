@@ -55,6 +55,9 @@ func (m *OS) newWarden() (*warden, error) {
 	}
 	conn, err := m.spawn.start(w)
 	if err != nil {
+		if w.cgroup != "" {
+			err = errors.Join(err, os.Remove(w.cgroup))
+		}
 		return nil, err
 	}
 	w.conn = conn

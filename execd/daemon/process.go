@@ -138,8 +138,8 @@ func (p *osProcess) killTree() {
 		}
 		if p.warden.cgroup != "" {
 			p.warden.killCgroup()
-		} else if list, err := processes(); err == nil {
-			killAll(descendants(list, p.warden.pid, nil), p.warden.pid)
+		} else {
+			p.killDescendants()
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -149,6 +149,16 @@ func (p *osProcess) killTree() {
 		case <-t.C:
 		}
 		wait = min(2*wait, 20*time.Millisecond)
+	}
+}
+
+// killDescendants sends SIGKILL to all that descends from the warden now.
+func (p *osProcess) killDescendants() {
+	if killAll(subtree(p.warden.pid), p.warden.pid) > 0 {
+		return // whatever was missed is found the next time
+	}
+	if list, err := processes(); err == nil {
+		killAll(descendants(list, p.warden.pid, nil), p.warden.pid)
 	}
 }
 

@@ -40,7 +40,6 @@ type entry struct {
 	proc     Process // as long as a process of it may be left
 	inline   []byte  // the record, when small
 	size     int64   // of the record on disk
-	shed     bool    // its record has no output any more
 }
 
 // record is a finished command as it is stored.

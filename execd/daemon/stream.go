@@ -36,7 +36,6 @@ type stream struct {
 
 	mu      sync.Mutex
 	buf     []byte
-	spare   []byte
 	partial [2][]byte // unterminated lines of stdout and stderr
 	cr      [2]byte   // what a CR as the last byte has done, see below
 	dropped bool

@@ -98,6 +98,55 @@ func descendants(list []procStat, root int, except map[int]bool) []procStat {
 	return found
 }
 
+// subtree returns what descends from root by the kernel's lists of children,
+// which cost by the size of the tree and not of the machine. They may miss a
+// process while others end (proc(5)), and not every kernel has them: an empty
+// answer means nothing.
+func subtree(root int) []procStat {
+	var found []procStat
+	seen := map[int]bool{root: true}
+	buf := make([]byte, 1024)
+	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
+		for _, pid := range childrenOf(queue[0]) {
+			if seen[pid] {
+				continue
+			}
+			seen[pid] = true
+			b, err := readInto("/proc/"+strconv.Itoa(pid)+"/stat", buf)
+			if err != nil {
+				continue
+			}
+			if s, ok := parseStat(b); ok {
+				found = append(found, s)
+				queue = append(queue, pid)
+			}
+		}
+	}
+	return found
+}
+
+// childrenOf lists the children of all threads of a process.
+func childrenOf(pid int) []int {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var list []int
+	for _, task := range tasks {
+		b, err := os.ReadFile(dir + "/" + task.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		for _, f := range bytes.Fields(b) {
+			if n, err := strconv.Atoi(string(f)); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
 // killAll sends SIGKILL to the processes and to their process groups except
 // spare, and returns how many were alive. A group is killed in one step that no
 // fork can slip through; a process can only be in a group of its own session,

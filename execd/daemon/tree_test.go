@@ -114,15 +114,21 @@ func TestNormalExitEndsLeftovers(t *testing.T) {
 }
 
 // A quick child that merely finishes a moment after its shell is not cut off.
+// The moment is short, and on a busy machine may pass before the child runs.
 func TestShortLeftoverMayFinish(t *testing.T) {
 	r := serve(t, bestUser())
-	o, err := r.Run(t.Context(), execd.RunRequest{Command: "(sleep 0.03; echo late) & exit 0", Rein: &execd.RunOptions{Capture: 1000}}, nil)
-	if err != nil {
-		t.Fatal(err)
+	var o execd.Outcome
+	for range 10 {
+		var err error
+		o, err = r.Run(t.Context(), execd.RunRequest{Command: "(sleep 0.03; echo late) & exit 0", Rein: &execd.RunOptions{Capture: 1000}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(o.Stdout.Head)+string(o.Stdout.Tail) == "late\n" && !o.HeldOpen {
+			return
+		}
 	}
-	if string(o.Stdout.Head)+string(o.Stdout.Tail) != "late\n" || o.HeldOpen {
-		t.Errorf("outcome %+v", o)
-	}
+	t.Errorf("outcome %+v", o)
 }
 
 func TestLeftoversOfOneCommandAreNotAnothers(t *testing.T) {
