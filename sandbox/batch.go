@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 
@@ -65,12 +66,9 @@ func (s *Sandbox) UploadAll(ctx context.Context, dir string, files []Source, a A
 // hashing counts and hashes what is read of one source, and keeps its error.
 type hashing struct {
 	source io.ReadCloser
-	hash   interface {
-		io.Writer
-		Sum([]byte) []byte
-	}
-	bytes int64
-	err   error
+	hash   hash.Hash
+	bytes  int64
+	err    error
 }
 
 func (h *hashing) open(open func() (io.ReadCloser, error)) (io.ReadCloser, error) {

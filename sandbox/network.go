@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -10,6 +11,15 @@ import (
 
 // networkTimeout bounds the reading of the network record after a call.
 const networkTimeout = 5 * time.Second
+
+// NetworkRecords asks a provider that keeps a network record for it;
+// KindUnsupported when this one keeps none.
+func NetworkRecords(ctx context.Context, p Provider, id string, after uint64) (NetworkLog, error) {
+	if recorder, ok := p.(NetworkRecorder); ok {
+		return recorder.NetworkRecords(ctx, id, after)
+	}
+	return NetworkLog{}, &Error{Kind: KindUnsupported, Op: "network", Subject: id, Err: fmt.Errorf("provider %s keeps no network record", p.Name())}
+}
 
 // networkSeen is the newest record of the network that was seen.
 func (s *Sandbox) networkSeen() uint64 {
@@ -21,11 +31,7 @@ func (s *Sandbox) networkSeen() uint64 {
 // networkBaseline learns where the record stands, so that no call is charged
 // with what was tried before it.
 func (s *Sandbox) networkBaseline(ctx context.Context) error {
-	recorder, ok := s.provider.(NetworkRecorder)
-	if !ok {
-		return nil
-	}
-	log, err := recorder.NetworkRecords(ctx, s.id, math.MaxUint64)
+	log, err := NetworkRecords(ctx, s.provider, s.id, math.MaxUint64)
 	if err != nil {
 		if KindOf(err) == KindUnsupported {
 			return nil
@@ -39,13 +45,9 @@ func (s *Sandbox) networkBaseline(ctx context.Context) error {
 // network reads what was tried since a sequence number, puts it into the
 // outcome, and anchors the head of the record in the audit when it is new.
 func (s *Sandbox) network(ctx context.Context, callID string, since uint64, o *CallOutcome) ([]NetworkRecord, error) {
-	recorder, ok := s.provider.(NetworkRecorder)
-	if !ok {
-		return nil, nil
-	}
 	ctx, cancel := shielded(ctx, networkTimeout)
 	defer cancel()
-	log, err := recorder.NetworkRecords(ctx, s.id, since)
+	log, err := NetworkRecords(ctx, s.provider, s.id, since)
 	if err != nil {
 		if KindOf(err) != KindUnsupported {
 			o.NetworkError = err.Error()

@@ -61,10 +61,13 @@ type Pauser interface {
 	Resume(ctx context.Context, id string) error
 }
 
-// NetworkRecorder is implemented by providers with CapNetworkRecord.
+// NetworkRecorder is implemented by providers with CapNetworkRecord. Use
+// NetworkRecords of this package, which checks for it in one place.
 type NetworkRecorder interface {
 	// NetworkRecords returns what the sandbox tried on the network with
-	// sequence numbers above after, and the head of the record's hash chain.
+	// sequence numbers above after, oldest first, and the head of the record's
+	// hash chain. A provider may forget the oldest: then the first record's
+	// number says how many are missing, since they are numbered from 1.
 	NetworkRecords(ctx context.Context, id string, after uint64) (NetworkLog, error)
 }
 

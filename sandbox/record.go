@@ -115,7 +115,7 @@ type NetworkAnchor struct {
 // FileIntent is the data of audit.KindFileIntent.
 type FileIntent struct {
 	Tool  string `json:"tool"`
-	Op    string `json:"op"` // read, write, upload, download, stat, list, search, mkdir, remove, move, logs
+	Op    string `json:"op"` // read, write, upload, download, stat, list, inventory, search, mkdir, remove, move, logs
 	Path  string `json:"path"`
 	To    string `json:"to,omitempty"` // of a move
 	Root  string `json:"root,omitempty"`
