@@ -45,7 +45,8 @@ type Report struct {
 
 	Limits []LimitInfo `json:"limits"`
 	// Network has the targets tried, the first MaxNetwork of them; all are in
-	// network.jsonl. NetworkObserved is false where nobody keeps a record.
+	// network.jsonl, of which NetworkHead (audit.Head's String) is the end.
+	// NetworkObserved is false where nobody keeps a record.
 	NetworkObserved bool                    `json:"network_observed"`
 	Network         []sandbox.NetworkRecord `json:"network,omitempty"`
 	NetworkHead     string                  `json:"network_head,omitempty"`
