@@ -91,7 +91,7 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 		return c, &Error{Kind: KindInvalid, Op: "run", Subject: c.CallID, Err: fmt.Errorf(format, args...)}
 	}
 	switch {
-	case !validCallID(c.CallID):
+	case !execd.ValidID(c.CallID):
 		c.CallID = ""
 		return bad("a call id has 1 to 64 letters, digits, '-' or '_'")
 	case c.Timeout < time.Millisecond:
@@ -102,10 +102,6 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 		return bad("a command in the background streams nothing: its output is in its log")
 	}
 	return c, nil
-}
-
-func validCallID(id string) bool {
-	return len(id) > 0 && len(id) <= 64 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }
 
 // maxSummary is how much of a command is recorded.
