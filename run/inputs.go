@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -151,10 +150,7 @@ func each[T any](ctx context.Context, items []T, f func(context.Context, T) erro
 	}
 	close(next)
 	wg.Wait()
-	if ctx.Err() == nil {
-		return nil
-	}
-	return errors.Join(context.Cause(ctx))
+	return context.Cause(ctx)
 }
 
 // list names a few of many.
