@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // SweepReport says what a sweep did.
@@ -57,12 +58,22 @@ func (p *Provider) sweepUnborn() error {
 	for _, dir := range unborn {
 		var creator processID
 		err := readJSON(filepath.Join(dir, creatorFile), &creator)
-		if errors.Is(err, fs.ErrNotExist) || (err == nil && creator.alive()) {
+		if errors.Is(err, fs.ErrNotExist) && justMade(dir) || err == nil && creator.alive() {
 			continue // not written yet, or being written
 		}
 		errs = append(errs, os.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
+}
+
+// makingTime is more than enough between making something and saying in it
+// whose it is.
+const makingTime = time.Minute
+
+// justMade reports whether path may be about to be filled in.
+func justMade(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && time.Since(st.ModTime()) < makingTime
 }
 
 // sweepIDs releases id ranges whose sandbox has no directory any more.
@@ -81,10 +92,10 @@ func (p *Provider) sweepIDs() error {
 		}
 		path := filepath.Join(p.idsDir(), e.Name())
 		id, err := os.ReadFile(path)
-		if err != nil || len(id) == 0 {
+		if err != nil || len(id) == 0 && justMade(path) {
 			continue // being written, or already gone
 		}
-		if _, err := os.Stat(p.dir(strings.TrimSpace(string(id)))); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(p.dir(strings.TrimSpace(string(id)))); len(id) == 0 || errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, os.Remove(path))
 		}
 	}
