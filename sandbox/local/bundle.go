@@ -83,9 +83,9 @@ func bundleSpec(cfg *nestConfig, binds, sources []string) (*specs.Spec, error) {
 }
 
 // execdCaps are the capabilities of execd inside the sandbox's user namespace:
-// to run commands as the user, bound and end them, and look after their files. User code
-// has none. With a single mapped id commands are confined in a nested pid
-// namespace instead, which takes CAP_SYS_ADMIN to make.
+// to run commands as the user, bound and end them, and look after their files.
+// User code has none. With a single mapped id commands are confined in a nested
+// pid namespace instead, which takes CAP_SYS_ADMIN to make.
 func execdCaps(sameUser bool) []string {
 	caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"}
 	if sameUser {

@@ -32,8 +32,7 @@ const dialProtocol = "rein-tcp"
 type controlServer struct {
 	listener net.Listener
 	http     *http.Server
-	done     chan struct{}
-	tunnels  sync.WaitGroup
+	running  sync.WaitGroup // the server and its tunnels
 	keeper   *keeper
 	stop     context.CancelFunc
 	ctx      context.Context
@@ -53,7 +52,7 @@ func (k *keeper) listen() (*controlServer, error) {
 		return nil, err
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // Kill and Sweep remove the directory
-	s := &controlServer{listener: peerListener{l.(*net.UnixListener), uint32(os.Getuid())}, done: make(chan struct{}), keeper: k}
+	s := &controlServer{listener: peerListener{l.(*net.UnixListener), uint32(os.Getuid())}, keeper: k}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) { reply(w, k.info()) })
@@ -76,10 +75,7 @@ func socketPath(dir *os.File) string {
 }
 
 func (s *controlServer) serve() {
-	go func() {
-		defer close(s.done)
-		s.http.Serve(s.listener) // ends by Close
-	}()
+	s.running.Go(func() { s.http.Serve(s.listener) }) // ends by Close
 }
 
 // Close ends the server, its connections and tunnels.
@@ -87,7 +83,7 @@ func (s *controlServer) Close() {
 	s.stop()
 	s.listener.Close()
 	s.http.Close()
-	s.tunnels.Wait()
+	s.running.Wait()
 }
 
 type tokenReply struct {
@@ -179,11 +175,7 @@ func (s *controlServer) dial(w http.ResponseWriter, r *http.Request) {
 		outside.Close()
 		return
 	}
-	s.tunnels.Add(1)
-	go func() {
-		defer s.tunnels.Done()
-		tunnel(s.ctx, outside, inside)
-	}()
+	s.running.Go(func() { tunnel(s.ctx, outside, inside) })
 }
 
 // tunnel copies both ways until both ends have finished, passing half-closes
@@ -193,7 +185,6 @@ func tunnel(ctx context.Context, a, b net.Conn) {
 	defer stop()
 	var wg sync.WaitGroup
 	copyHalf := func(dst, src net.Conn) {
-		defer wg.Done()
 		_, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, make([]byte, 64<<10))
 		if hc, ok := dst.(interface{ CloseWrite() error }); ok && err == nil {
 			hc.CloseWrite()
@@ -202,9 +193,8 @@ func tunnel(ctx context.Context, a, b net.Conn) {
 		a.Close()
 		b.Close()
 	}
-	wg.Add(2)
-	go copyHalf(a, b)
-	go copyHalf(b, a)
+	wg.Go(func() { copyHalf(a, b) })
+	wg.Go(func() { copyHalf(b, a) })
 	wg.Wait()
 	a.Close()
 	b.Close()

@@ -250,8 +250,7 @@ func (k *keeper) info() sandbox.Info {
 func (k *keeper) path(name string) string { return k.cfg.Dir + "/" + name }
 
 // startGateway takes the sandbox's link, which it owns from now on, into
-// service. Nothing is allowed yet;
-// every attempt is refused at once and recorded.
+// service: every attempt is refused at once and recorded.
 func (k *keeper) startGateway(link int) error {
 	g, err := egress.New(egress.Options{FD: link, SandboxID: k.cfg.Info.ID, Record: k.network.record})
 	if err != nil {

@@ -72,19 +72,18 @@ func Nest() error {
 	}
 	uc := conn.(*net.UnixConn)
 	defer uc.Close()
-	if err := nest(uc); err != nil {
-		reply := nestReply{Op: "prepare the sandbox", Error: err.Error()}
-		if e, ok := errors.AsType[*sandbox.Error](err); ok {
-			reply.Op, reply.Hint = e.Op, e.Hint
-			if e.Err != nil {
-				reply.Error = e.Err.Error()
-			}
+	err = nest(uc)
+	reply := nestReply{Op: "prepare the sandbox", Error: err.Error()}
+	if e, ok := errors.AsType[*sandbox.Error](err); ok {
+		reply.Op, reply.Hint = e.Op, e.Hint
+		if e.Err != nil {
+			reply.Error = e.Err.Error()
 		}
-		return errors.Join(err, sendReply(uc, reply, -1))
 	}
-	return nil
+	return errors.Join(err, sendReply(uc, reply, -1))
 }
 
+// nest does it. It returns only with an error.
 func nest(control *net.UnixConn) error {
 	// The keeper may have died before the kernel was told to take the nest
 	// with it.

@@ -47,46 +47,38 @@ type processID struct {
 
 // identify returns the identity of a running process.
 func identify(pid int) (processID, error) {
+	p, _, err := lookAt(pid)
+	return p, err
+}
+
+// lookAt returns the identity of a process, and whether it runs: a zombie does
+// not.
+func lookAt(pid int) (p processID, runs bool, err error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return processID{}, err
+		return p, false, err
 	}
 	// The command name, in parentheses, may hold anything, also parentheses.
-	_, rest, ok := cutLast(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 20 {
-		return processID{}, fmt.Errorf("/proc/%d/stat: unexpected form", pid)
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 {
+		return p, false, fmt.Errorf("/proc/%d/stat: unexpected form", pid)
 	}
 	start, err := strconv.ParseUint(fields[19], 10, 64)
 	if err != nil {
-		return processID{}, err
+		return p, false, err
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return processID{}, err
+		return p, false, err
 	}
-	return processID{PID: pid, Start: start, Boot: string(bytes.TrimSpace(boot))}, nil
+	p = processID{PID: pid, Start: start, Boot: string(bytes.TrimSpace(boot))}
+	return p, fields[0] != "Z" && fields[0] != "X", nil
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}
-
-// alive reports whether this very process still runs (a zombie does not).
+// alive reports whether this very process still runs.
 func (p processID) alive() bool {
-	now, err := identify(p.PID)
-	if err != nil || now != p {
-		return false
-	}
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
-	if err != nil {
-		return false
-	}
-	_, rest, _ := cutLast(string(stat), ") ")
-	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+	now, runs, err := lookAt(p.PID)
+	return err == nil && runs && now == p
 }
 
 // readJSON decodes one of the files above.
