@@ -107,7 +107,7 @@ func within(name string, dirs []string) bool {
 
 // Check returns everything in the tree that breaks a rule, one message each.
 func (t *Tree) Check() []string {
-	return slices.Concat(t.imports(), t.comments(), t.names(), t.ambient(), t.sizes(), t.paths(), t.links())
+	return slices.Concat(t.imports(), t.comments(), t.names(), t.ambient(), t.sizes(), t.paths(), t.links(), t.dependencies())
 }
 
 // sources returns the Go files of this module.

@@ -33,19 +33,20 @@ const table = "| rank | packages | |\n|---|---|---|\n" +
 func good() fstest.MapFS {
 	fsys := fstest.MapFS{}
 	for name, text := range map[string]string{
-		"go.mod":                  "module example.org/m\n",
-		"docs/architecture.md":    table,
-		"secret/secret.go":        "// Package secret.\npackage secret\n",
-		"audit/audit.go":          "// Package audit.\npackage audit\n\nimport _ \"example.org/m/secret\"\n",
-		"execd/execd.go":          "// Package execd.\npackage execd\n\nimport _ \"example.org/m/secret\"\n",
-		"execd/daemon/daemon.go":  "// Package daemon.\npackage daemon\n\nimport _ \"example.org/m/execd\"\n",
-		"sandbox/sandbox.go":      "// Package sandbox.\npackage sandbox\n\nimport _ \"example.org/m/audit\"\n",
-		"sandbox/sandbox_test.go": "package sandbox\n\nimport _ \"example.org/m/cmd/rein/config\"\n",
-		"cmd/rein/main.go":        "// Command rein.\npackage main\n\nimport _ \"example.org/m/cmd/rein/config\"\n",
-		"cmd/rein/config/c.go":    "// Package config.\npackage config\n\nimport \"os\"\n\nvar Home = os.Getenv(\"XDG_CONFIG_HOME\")\n",
-		"examples/embed/go.mod":   "module example.org/other\n",
-		"examples/embed/main.go":  "package main\n",
-		"secret/testdata/bad.go":  "this is no Go\n",
+		"go.mod":                   "module example.org/m\n",
+		"docs/architecture.md":     table,
+		"docs/design-decisions.md": "| `owner/name` | reason |\n",
+		"secret/secret.go":         "// Package secret.\npackage secret\n",
+		"audit/audit.go":           "// Package audit.\npackage audit\n\nimport _ \"example.org/m/secret\"\n",
+		"execd/execd.go":           "// Package execd.\npackage execd\n\nimport _ \"example.org/m/secret\"\n",
+		"execd/daemon/daemon.go":   "// Package daemon.\npackage daemon\n\nimport _ \"example.org/m/execd\"\n",
+		"sandbox/sandbox.go":       "// Package sandbox.\npackage sandbox\n\nimport (\n\t_ \"example.org/m/audit\"\n\t_ \"github.com/owner/name/part\"\n)\n",
+		"sandbox/sandbox_test.go":  "package sandbox\n\nimport _ \"example.org/m/cmd/rein/config\"\n",
+		"cmd/rein/main.go":         "// Command rein.\npackage main\n\nimport _ \"example.org/m/cmd/rein/config\"\n",
+		"cmd/rein/config/c.go":     "// Package config.\npackage config\n\nimport \"os\"\n\nvar Home = os.Getenv(\"XDG_CONFIG_HOME\")\n",
+		"examples/embed/go.mod":    "module example.org/other\n",
+		"examples/embed/main.go":   "package main\n",
+		"secret/testdata/bad.go":   "this is no Go\n",
 	} {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
@@ -66,7 +67,7 @@ func TestBreaches(t *testing.T) {
 	for _, c := range []struct{ name, file, text, want string }{
 		{"upwards", "secret/up.go", "package secret\n\nimport _ \"example.org/m/sandbox\"\n",
 			"secret/up.go:3: secret (rank 0) imports sandbox (rank 3); it may import lower ranks only"},
-		{"peer", "secret/peer.go", "package secret\n\nimport _ \"example.org/m/audit\"\n",
+		{"peer", "secret/peer.go", "package secret\n\nimport (\n\t_ \"example.org/m/audit\"\n\t_ \"github.com/owner/name/part\"\n)\n",
 			"secret (rank 0) imports audit (rank 0)"},
 		{"only", "execd/daemon/s.go", "package daemon\n\nimport _ \"example.org/m/secret\"\n",
 			"execd/daemon imports secret, but of ours it may only import execd"},
@@ -83,6 +84,7 @@ func TestBreaches(t *testing.T) {
 		{"long function", "sandbox/fn.go", "package sandbox\n\nfunc f() {\n" + strings.Repeat("\t_ = 0\n", 79) + "}\n",
 			"sandbox/fn.go:3: f has 81 lines, more than 80"},
 		{"path", "docs/x.md", "see\n/wo" + "rk/main\n", "docs/x.md:2: "},
+		{"dependency", "secret/dep.go", "package secret\n\nimport _ \"example.net/dep/v2/sub\"\n", "nobody decided about example.net/dep/v2/sub"},
 		{"link", "docs/x.md", "[good](architecture.md#a) [out](https://example.org) [bad](../gone.md)\n", "docs/x.md points at gone.md, which is not there"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -153,6 +153,33 @@ func (t *Tree) paths() []string {
 	return faults
 }
 
+// dependencies checks that every imported module was decided about.
+func (t *Tree) dependencies() []string {
+	var decided []string
+	for _, f := range t.Files {
+		if f.Name == "docs/design-decisions.md" {
+			for _, m := range regexp.MustCompile("`([^` ]+)`").FindAllSubmatch(f.Text, -1) {
+				decided = append(decided, string(m[1]))
+			}
+		}
+	}
+	var faults []string
+	for _, f := range t.sources() {
+		for _, spec := range f.Syntax.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value)
+			host, _, _ := strings.Cut(name, "/")
+			if !strings.Contains(host, ".") || strings.HasPrefix(name, t.Module+"/") {
+				continue
+			}
+			short := strings.TrimPrefix(name, "github.com/")
+			if !slices.ContainsFunc(decided, func(d string) bool { return short == d || strings.HasPrefix(short, d+"/") }) {
+				faults = append(faults, fmt.Sprintf("%s: nobody decided about %s: add the module with its reason to docs/design-decisions.md, or do without", f.line(spec.Pos()), name))
+			}
+		}
+	}
+	return faults
+}
+
 var link = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
 
 // links checks that what documents point at inside the tree is there.
