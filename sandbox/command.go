@@ -45,6 +45,18 @@ type Result struct {
 	LogPath    string
 	// Network lists the targets tried while the command ran, when observable.
 	Network []NetworkRecord
+
+	printed *[2]execd.Output // the streams before they were masked; nil: as they are
+}
+
+// Printed returns both streams as the program printed them: exact bytes and
+// counts, not masked. It is for who cuts them and masks what is left with
+// Sandbox.Masker; marks that are there already would be cut as any text.
+func (r Result) Printed() (stdout, stderr execd.Output) {
+	if r.printed != nil {
+		return r.printed[0], r.printed[1]
+	}
+	return r.Stdout, r.Stderr
 }
 
 // OK reports whether the command is known to have succeeded: exit code 0 and

@@ -64,6 +64,7 @@ func (s *Sandbox) mask(r *Result) {
 	if s.opt.Masker == nil {
 		return
 	}
+	r.printed = &[2]execd.Output{r.Stdout, r.Stderr}
 	s.maskOutput(&r.Stdout)
 	s.maskOutput(&r.Stderr)
 }

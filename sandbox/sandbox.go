@@ -177,6 +177,9 @@ func (s *Sandbox) Info() Info {
 // Features says which of rein's additions this sandbox's execd honours.
 func (s *Sandbox) Features() execd.Features { return s.features }
 
+// Masker masks the known values; it may be nil, which masks nothing.
+func (s *Sandbox) Masker() *secret.Masker { return s.opt.Masker }
+
 // Metrics is the sandbox's own use of its resources. It is not recorded.
 func (s *Sandbox) Metrics(ctx context.Context) (execd.Metrics, error) {
 	if err := s.usable("metrics"); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +27,8 @@ type Options struct {
 	Sandbox *sandbox.Sandbox
 	// Budget gives the limits that are enforced and described.
 	Budget *budget.Tree
-	// Masker masks what files hold; commands' output is masked by Sandbox.
+	// Masker masks what files and logs hold, and what errors and the record of
+	// the network say; commands' output is masked with Sandbox's.
 	Masker *secret.Masker
 	// Target is the name of the target the sandbox is made from; sandbox_create
 	// takes no other. Empty: there is no choice to name.
@@ -103,7 +105,22 @@ func (b *builtin) guard(name string, run func(context.Context, Call) Result) fun
 		if r.Err != nil && (r.Err.Code == CodeSandboxGone || r.Err.Code == CodeSandboxLost) {
 			b.gone.Store(true)
 		}
+		b.mask(&r)
 		return r
+	}
+}
+
+// mask masks what a result says besides output and content.
+func (b *builtin) mask(r *Result) {
+	if r.Err != nil {
+		e := *r.Err
+		e.Message, e.Hint = b.Masker.String(e.Message), b.Masker.String(e.Hint)
+		r.Err = &e
+	}
+	r.Network = slices.Clone(r.Network)
+	for i := range r.Network {
+		n := &r.Network[i]
+		n.Name, n.Reason = b.Masker.String(n.Name), b.Masker.String(n.Reason)
 	}
 }
 

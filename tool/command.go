@@ -150,17 +150,18 @@ func (b *builtin) showLog(ctx context.Context, res *Result, status sandbox.Comma
 
 // result turns the result of a command into that of the call.
 func (b *builtin) result(r sandbox.Result) Result {
+	stdout, stderr := r.Printed()
 	res := Result{
 		OK: r.OK(), ExitCode: r.ExitCode, Timeout: r.TimedOut(), DurationMS: r.DurationMS, Signal: r.Signal,
 		OOMKilled: r.OOMKilled, StdoutHeldOpen: r.HeldOpen, PipeStatus: r.PipeStatus, Network: r.Network,
-		OutputBytes: r.Stdout.Bytes + r.Stderr.Bytes, Known: r.Known,
+		OutputBytes: stdout.Bytes + stderr.Bytes, Known: r.Known,
 	}
 	if r.Background {
 		res.Background = &Background{ID: r.CallID, LogPath: r.LogPath, Running: true}
 		return res
 	}
-	shown := evidence.Show(evidence.Stream(r.Stdout), evidence.Stream(r.Stderr),
-		evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines}) // masked already
+	shown := evidence.Show(evidence.Stream(stdout), evidence.Stream(stderr),
+		evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Masker: b.Sandbox.Masker()})
 	res.Stdout, res.Stderr = shown.Stdout.Text, shown.Stderr.Text
 	res.account(shown)
 	if r.Spill != nil && (res.Truncated || !r.Spill.Complete) {
