@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rein-sh/rein/internal/spelling"
 )
 
 // Set is an ordered collection of tools. It is immutable and safe for
@@ -91,38 +93,12 @@ func (s *Set) dispatch(ctx context.Context, c Call) Result {
 
 func (s *Set) unknown(name string) Result {
 	var names []string
-	best, distance := "", 3+len(name)/4
 	for _, t := range s.tools {
 		names = append(names, t.Name)
-		if d := edits(strings.ToLower(name), t.Name); d < distance {
-			best, distance = t.Name, d
-		}
 	}
 	hint := "the tools are " + strings.Join(names, ", ")
-	if best != "" {
+	if best := spelling.Nearest(name, names); best != "" {
 		hint = "did you mean " + best + "? " + hint
 	}
 	return Fail(OpArguments, CodeUnknownTool, fmt.Sprintf("there is no tool %q", short(name, 64)), hint)
-}
-
-// edits is the Levenshtein distance of two names. Names are short; a long one
-// is cut, since it is far from all of ours anyway.
-func edits(a, b string) int {
-	a = a[:min(len(a), 64)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			next := diagonal
-			if a[i] != b[j] {
-				next = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
 }

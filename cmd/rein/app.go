@@ -9,6 +9,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/internal/spelling"
 	"github.com/spf13/cobra"
 )
 
@@ -85,7 +86,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 // flagHint names the flag that was meant.
 func flagHint(cmd *cobra.Command, err error) string {
 	if _, word, ok := strings.Cut(err.Error(), "unknown flag: --"); ok {
-		if n := config.Nearest(word, flagNames(cmd)); n != "" {
+		if n := spelling.Nearest(word, flagNames(cmd)); n != "" {
 			return fmt.Sprintf("did you mean --%s?", n)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rein-sh/rein/internal/spelling"
 	"github.com/rein-sh/rein/model"
 )
 
@@ -52,7 +53,7 @@ func meant(path []string, res result) string {
 	if _, ok := res.fields[path[0]]; ok {
 		return ""
 	}
-	if n := nearest(path[0], res.names()); n != "" {
+	if n := spelling.Nearest(path[0], res.names()); n != "" {
 		return ` (did you mean "` + n + `"?)`
 	}
 	return ""
