@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,30 +16,17 @@ import (
 // A1 is the tool chain without a model: each tool does what its contract says,
 // a failing command gives its exit code and its stderr, and the sandbox is
 // verifiably gone at the end. The error is that of the machinery (no audit log
-// could be written); what failed in the sandbox is in the Result.
+// could be written, or a panic); what failed in the sandbox is in the Result.
 func A1(ctx context.Context, env Env) (Result, error) {
 	b, err := begin(env, "a1", "the tool chain without a model")
 	if err != nil {
 		return Result{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, Limit-2*time.Second)
-	defer cancel()
-	if box := b.create(ctx); box != nil {
-		b.chain(ctx, box)
-	}
-	return b.end()
+	return b.run(ctx, b.chain)
 }
 
-// chain uses every tool once, and ends the sandbox whatever happens.
+// chain uses every tool once.
 func (b *bench) chain(ctx context.Context, box *sandbox.Sandbox) {
-	defer func() {
-		// After a chain that was cut short; when the tool has done it, this asks
-		// nothing of the provider.
-		err := errors.Join(box.Kill(ctx), box.Close())
-		if err != nil {
-			b.step("clean up", "nothing is left", func() (string, bool) { return err.Error(), false })
-		}
-	}()
 	tree, err := budget.NewTree(budget.Quick(), budget.TreeOptions{})
 	if err != nil {
 		b.step("limits", "the quick limits", func() (string, bool) { return err.Error(), false })

@@ -6,8 +6,10 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/rein-sh/rein/audit"
@@ -58,6 +60,7 @@ type bench struct {
 	log     *audit.Log
 	started time.Time
 	result  Result
+	box     *sandbox.Sandbox // nil until it is created
 }
 
 // begin opens the audit log of an experiment.
@@ -93,21 +96,56 @@ func (b *bench) step(name, expected string, f func() (got string, ok bool)) bool
 	return s.Pass
 }
 
-// end closes the log and returns the result.
-func (b *bench) end() (Result, error) {
-	b.result.AuditHead = b.log.Head().String()
-	b.result.DurationMS = time.Since(b.started).Milliseconds()
-	return b.result, b.log.Close()
+// run makes the experiment's sandbox and lets f work in it. The sandbox is ended
+// whatever happens, a panic included, which is then the error.
+func (b *bench) run(ctx context.Context, f func(context.Context, *sandbox.Sandbox)) (Result, error) {
+	short, cancel := context.WithTimeout(ctx, Limit-2*time.Second)
+	defer cancel()
+	err := b.guard(func() {
+		if b.create(short); b.box != nil {
+			f(short, b.box)
+		}
+	})
+	return b.end(errors.Join(err, b.guard(func() { b.cleanUp(ctx) })))
 }
 
-// create makes the experiment's sandbox as its first step; nil when that failed.
-func (b *bench) create(ctx context.Context) *sandbox.Sandbox {
-	var box *sandbox.Sandbox
+// guard calls f and returns its panic as an error.
+func (b *bench) guard(f func()) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errors.New(b.env.Masker.String(fmt.Sprintf("lab: panic: %v\n%s", v, debug.Stack())))
+		}
+	}()
+	f()
+	return nil
+}
+
+// cleanUp ends the sandbox. When the experiment has done it, this asks nothing
+// of the provider.
+func (b *bench) cleanUp(ctx context.Context) {
+	if b.box == nil {
+		return
+	}
+	if err := errors.Join(b.box.Kill(ctx), b.box.Close()); err != nil {
+		b.step("clean up", "nothing is left", func() (string, bool) { return err.Error(), false })
+	}
+}
+
+// end closes the log and returns the result.
+func (b *bench) end(err error) (Result, error) {
+	b.result.Pass = b.result.Pass && err == nil
+	b.result.AuditHead = b.log.Head().String()
+	b.result.DurationMS = time.Since(b.started).Milliseconds()
+	return b.result, errors.Join(err, b.log.Close())
+}
+
+// create makes the experiment's sandbox as its first step; there is none when
+// that failed.
+func (b *bench) create(ctx context.Context) {
 	b.step("create", "a sandbox with an end, whose execd answers", func() (string, bool) {
 		spec := b.env.Spec
 		spec.TTL = time.Minute
-		var err error
-		box, err = sandbox.Create(ctx, b.env.Provider, spec, sandbox.Options{Log: b.log, Masker: b.env.Masker})
+		box, err := sandbox.Create(ctx, b.env.Provider, spec, sandbox.Options{Log: b.log, Masker: b.env.Masker})
 		if err != nil {
 			got := err.Error()
 			if hint := sandbox.HintOf(err); hint != "" {
@@ -115,9 +153,9 @@ func (b *bench) create(ctx context.Context) *sandbox.Sandbox {
 			}
 			return got, false
 		}
+		b.box = box
 		info := box.Info()
 		b.result.SandboxID, b.result.Runtime = info.ID, info.Runtime
 		return info.ID + ", ends " + info.ExpiresAt.UTC().Format(time.RFC3339), info.ID != "" && info.ExpiresAt.After(time.Now())
 	})
-	return box
 }
