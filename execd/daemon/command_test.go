@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -419,4 +420,14 @@ func TestPortOwner(t *testing.T) {
 func sum(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
+}
+
+func TestWatchMetrics(t *testing.T) {
+	r := serve(t, bestUser())
+	resp := request(t, r, http.MethodGet, "/metrics/watch", nil, nil)
+	var m execd.Metrics
+	if err := json.NewDecoder(resp.Body).Decode(&m); err != nil || m.CPUCount <= 0 || m.Timestamp == 0 {
+		t.Errorf("%+v %v", m, err)
+	}
+	resp.Body.Close() // the daemon notices, and closes without it
 }

@@ -43,6 +43,11 @@ func (w *wardenProc) confine() (int, error) {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return 0, fmt.Errorf("RLIMIT_CORE: %w", err)
 	}
+	if w.setup.NProc > 0 {
+		if err := capNProc(w.setup.NProc + nprocSlack); err != nil {
+			return 0, fmt.Errorf("RLIMIT_NPROC: %w", err)
+		}
+	}
 	if w.setup.Nested {
 		if err := remountProc(); err == nil {
 			w.holds |= holdsProc
@@ -58,6 +63,21 @@ func (w *wardenProc) confine() (int, error) {
 		w.holds |= holdsNProc
 	}
 	return w.holds, nil
+}
+
+// nprocSlack is how many processes a warden may see more than its commands may
+// make: where they share a user, the daemon and the wardens count too, and the
+// Go runtime cannot go on when it gets no thread.
+const nprocSlack = 128
+
+// capNProc lowers the limit that children inherit as the highest they may set.
+func capNProc(n int) error {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &old); err != nil {
+		return err
+	}
+	n64 := min(uint64(n), old.Max)
+	return unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: n64, Max: n64})
 }
 
 func (w *wardenProc) openOOM() {

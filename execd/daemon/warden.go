@@ -178,7 +178,8 @@ func (w *wardenProc) start(req wardenRequest, fds []int) (int, error) {
 	undo()
 	w.raiseOOM(false)
 	if err == nil && w.holds&holdsNProc != 0 {
-		// The soft limit came with fork; this takes away the right to raise it.
+		// The soft limit came with fork; this takes away the right to raise it
+		// to the warden's own. A command that is quicker gains nprocSlack.
 		n := uint64(w.setup.NProc)
 		unix.Prlimit(pid, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: n, Max: n}, nil)
 	}
