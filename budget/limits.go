@@ -3,8 +3,8 @@
 // sandbox's time to live. Nothing here does anything but count and compare:
 // whoever holds the Tree asks before it acts and stops on a *Breach.
 //
-// Tokens and money are settled after they are spent. Reserving them before is
-// a later addition to Tree.
+// Tokens and money are settled after they are spent, not reserved before: the
+// reply that goes over a limit is the last.
 package budget
 
 import (

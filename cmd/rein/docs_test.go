@@ -88,19 +88,13 @@ func TestLimitsHaveFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[budget.Limit]bool{}
-	for _, l := range allLimits {
-		listed[l] = true
+	for _, s := range budget.Standard().List() {
+		l := s.Limit
 		if cmd.Flags().Lookup(strings.TrimPrefix(l.Flag(), "--")) == nil {
 			t.Errorf("rein run has no flag %s", l.Flag())
 		}
 		if key := strings.ReplaceAll(strings.TrimPrefix(l.Flag(), "--"), "-", "_"); !bytes.Contains(schema, []byte(`"`+key+`"`)) {
 			t.Errorf("the configuration has no limits.%s", key)
-		}
-	}
-	for _, s := range budget.Standard().List() {
-		if !listed[s.Limit] {
-			t.Errorf("limit %s is not known to the command line", s.Limit)
 		}
 	}
 }

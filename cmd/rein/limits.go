@@ -41,7 +41,8 @@ func limitFlags(cmd *cobra.Command, l *config.Limits) {
 // refuseZero refuses a limit whose flag was given a zero: there is no "no
 // limit", and a zero must not quietly mean the preset's number.
 func refuseZero(cmd *cobra.Command) error {
-	for _, l := range allLimits {
+	for _, s := range budget.Standard().List() {
+		l := s.Limit
 		f := cmd.Flags().Lookup(strings.TrimPrefix(l.Flag(), "--"))
 		if f == nil || !f.Changed {
 			continue
@@ -52,10 +53,6 @@ func refuseZero(cmd *cobra.Command) error {
 	}
 	return nil
 }
-
-// allLimits is every limit of package budget.
-var allLimits = []budget.Limit{budget.LimitCallTimeout, budget.LimitMaxCallTimeout, budget.LimitOutputBytes, budget.LimitOutputLines,
-	budget.LimitSteps, budget.LimitToolCalls, budget.LimitWallTime, budget.LimitTokens, budget.LimitCost, budget.LimitTTL}
 
 // resolveLimits lays flags over the configuration over the preset. A preset
 // named by a flag wins over the numbers of the configuration, too.
