@@ -112,11 +112,30 @@ func nest(control *net.UnixConn) error {
 	if err := setUpMounts(); err != nil {
 		return err
 	}
+	if cfg.Runtime.Kind == kindRunc {
+		if err := forbidUserNamespaces(); err != nil {
+			return err
+		}
+	}
 	bundle, err := buildBundle(&cfg, sources)
 	if err != nil {
 		return err
 	}
 	return becomeRuntime(&cfg, bundle)
+}
+
+// forbidUserNamespaces keeps every process of the sandbox from making a user
+// namespace of its own (namespaces(7), /proc/sys/user). In one, any program has
+// every capability: it mounts file systems of any size, so that the disk limit
+// is none, and reaches the parts of the host's kernel that only root is meant
+// to. The seccomp profile cannot refuse it where execd itself needs
+// CAP_SYS_ADMIN. gVisor makes user namespaces for itself; inside it, rein-runsc
+// refuses them.
+func forbidUserNamespaces() error {
+	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
+		return &sandbox.Error{Kind: sandbox.KindHost, Op: "forbid user namespaces inside", Err: err}
+	}
+	return nil
 }
 
 // receiveConfig reads the configuration and the descriptor that may come with
