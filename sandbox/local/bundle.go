@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/moby/profiles/seccomp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -114,20 +115,28 @@ func rlimits() []specs.POSIXRlimit {
 // it does not enforce.
 const insideCgroup = "/sys/fs/cgroup"
 
-// shmSize bounds /dev/shm.
-const shmSize = "67108864"
+// shmSize bounds /dev/shm, devSize /dev, both in bytes.
+const (
+	shmSize = 64 << 20
+	devSize = 64 << 20
+)
 
 // spillSlack is what /run/rein holds besides the spills: execd's stored
 // results and scripts.
 const spillSlack = 64 << 20
 
 func systemMounts(cfg *nestConfig) []specs.Mount {
+	// A tmpfs of gVisor's knows no other bound than its size.
+	limits := func(size int64) []string { return []string{"size=" + strconv.FormatInt(size, 10)} }
+	if cfg.Runtime.Kind == kindRunc {
+		limits = func(size int64) []string { return strings.Split(tmpfsLimits(size), ",") }
+	}
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: append(limits(devSize), "nosuid", "strictatime", "mode=755")},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}},
-		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + shmSize}},
-		{Destination: "/run/rein", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec", "mode=755", "size=" + strconv.Itoa(execd.DefaultSpillBudget+spillSlack)}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append(limits(shmSize), "nosuid", "noexec", "nodev", "mode=1777")},
+		{Destination: "/run/rein", Type: "tmpfs", Source: "tmpfs", Options: append(limits(execd.DefaultSpillBudget+spillSlack), "nosuid", "nodev", "noexec", "mode=755")},
 	}
 	if cfg.Runtime.Kind == kindRunc {
 		mounts = append(mounts, specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})

@@ -126,7 +126,7 @@ func buildRootfs(cfg *nestConfig) (binds []string, err error) {
 		if err := os.Mkdir(rootfsPath, 0o755); err != nil {
 			return nil, err
 		}
-		opts := "mode=0755,size=" + strconv.FormatInt(cfg.Resources.Disk, 10)
+		opts := "mode=0755," + tmpfsLimits(cfg.Resources.Disk)
 		if err := unix.Mount("tmpfs", rootfsPath, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
 			return nil, fmt.Errorf("mount the writable layer: %w", err)
 		}
@@ -157,6 +157,13 @@ func buildRootfs(cfg *nestConfig) (binds []string, err error) {
 	}
 	etc, err := buildEtc(cfg)
 	return append(binds, etc...), err
+}
+
+// tmpfsLimits bounds a tmpfs of the host's kernel: also its files, because even
+// an empty one takes about 1 KiB of memory that size does not count. One for
+// each page is what the kernel's own default allows (tmpfs(5), nr_inodes).
+func tmpfsLimits(size int64) string {
+	return fmt.Sprintf("size=%d,nr_inodes=%d", size, max(size/4096, 1024))
 }
 
 // showHostDir copies dir when it is a link, or makes the mount point for it.
