@@ -117,7 +117,7 @@ func (r *runner) check(ctx context.Context, c Check) (CheckResult, error) {
 		res.Name = cut(res.Command, 60)
 	}
 	r.emit(Event{Kind: EventCheck, Text: res.Name})
-	timeout := min(c.timeout(), time.Until(r.keeper.current().End)-cleanupTime)
+	timeout := min(c.timeout(), time.Until(r.renewer.current().End)-cleanupTime)
 	if timeout <= 0 {
 		err := fmt.Errorf("no time is left for the check %s", res.Name)
 		res.Error = err.Error()

@@ -53,9 +53,9 @@ type runner struct {
 	tree    *budget.Tree
 	events  sync.Mutex
 
-	inputs *workspace.Tree // nil without a workspace
-	box    *sandbox.Sandbox
-	keeper *keeper
+	inputs  *workspace.Tree // nil without a workspace
+	box     *sandbox.Sandbox
+	renewer *renewer
 
 	mu         sync.Mutex
 	report     *Report
@@ -106,7 +106,7 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	if err := r.copyIn(work); err != nil {
 		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the inputs could not be copied in"}, err), err
 	}
-	ended := r.keeper.start(work, stop)
+	ended := r.renewer.start(work, stop)
 	out, err = r.work(work, w)
 	stop(nil)
 	<-ended
@@ -163,7 +163,7 @@ func (r *runner) create(ctx context.Context) error {
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
 	r.describe(info)
-	r.keeper = newKeeper(r, lease)
+	r.renewer = newRenewer(r, lease)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is ready"})
 	return nil
 }
@@ -195,8 +195,8 @@ func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) 
 		defer r.destroy(ctx)
 		shielded := context.WithoutCancel(ctx)
 		defer caught(&r.failed)
-		r.keeper.halt()
-		r.keeper.extend(shielded, quietTimeout+save+checksTime(checks))
+		r.renewer.halt()
+		r.renewer.extend(shielded, quietTimeout+save+checksTime(checks))
 		r.quiet(shielded)
 		saving, cancel := context.WithTimeout(shielded, save)
 		err := r.save(saving)

@@ -44,7 +44,7 @@ func (s *Session) Warn(format string, args ...any) { s.r.warn(format, args...) }
 func (s *Session) Tools() (*tool.Set, error) {
 	return tool.Builtin(tool.Options{
 		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
-		Finish: s.Finish, Shorten: s.r.keeper.shorten,
+		Finish: s.Finish, Shorten: s.r.renewer.shorten,
 	})
 }
 
@@ -210,14 +210,14 @@ func mayRun(c tool.Call, res tool.Result) string {
 	return ""
 }
 
-// progress tells the keeper of a result, without what differs between two runs
+// progress tells the renewer of a result, without what differs between two runs
 // of the same call. A command in the background counts by how much it has
 // printed, and once, when it has ended, by its result, however often it was
 // waited for.
 func (r *runner) progress(c tool.Call, res tool.Result) {
 	name, args := c.Name, []byte(c.Arguments)
 	if bg := res.Background; bg != nil {
-		r.keeper.progress.Background(bg.ID, bg.Bytes)
+		r.renewer.progress.Background(bg.ID, bg.Bytes)
 		if bg.Running {
 			return
 		}
@@ -227,7 +227,7 @@ func (r *runner) progress(c tool.Call, res tool.Result) {
 		Stdout, Stderr string
 		File           *tool.File
 	}{res.Stdout, res.Stderr, res.File})
-	r.keeper.progress.Call(name, args, res.OK, seen)
+	r.renewer.progress.Call(name, args, res.OK, seen)
 }
 
 // Waiting tells the watcher why the run waits, and counts the time apart until

@@ -9,9 +9,9 @@ import (
 	"github.com/rein-sh/rein/sandbox"
 )
 
-// keeper gives the sandbox its time: it renews it as long as there is
+// renewer gives the sandbox its time: it renews it as long as there is
 // progress, and ends the work when there is none.
-type keeper struct {
+type renewer struct {
 	r        *runner
 	progress budget.Progress
 	moved    chan struct{} // the lease was changed
@@ -22,19 +22,19 @@ type keeper struct {
 	lease budget.Lease
 }
 
-func newKeeper(r *runner, lease budget.Lease) *keeper {
-	return &keeper{r: r, lease: lease, moved: make(chan struct{}, 1), quit: make(chan struct{})}
+func newRenewer(r *runner, lease budget.Lease) *renewer {
+	return &renewer{r: r, lease: lease, moved: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 // halt makes the loop end: there is nothing to be renewed any more.
-func (k *keeper) halt() { k.once.Do(func() { close(k.quit) }) }
+func (k *renewer) halt() { k.once.Do(func() { close(k.quit) }) }
 
-// renewRetry is how long the keeper waits before it tries a failed renewal again.
+// renewRetry is how long the renewer waits before it tries a failed renewal again.
 const renewRetry = 5 * time.Second
 
 // start keeps the lease until ctx ends; stop is told why the work must end
-// before that. The channel is closed when the keeper has ended.
-func (k *keeper) start(ctx context.Context, stop context.CancelCauseFunc) <-chan struct{} {
+// before that. The channel is closed when the renewer has ended.
+func (k *renewer) start(ctx context.Context, stop context.CancelCauseFunc) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -43,7 +43,7 @@ func (k *keeper) start(ctx context.Context, stop context.CancelCauseFunc) <-chan
 	return ended
 }
 
-func (k *keeper) loop(ctx context.Context, stop context.CancelCauseFunc) {
+func (k *renewer) loop(ctx context.Context, stop context.CancelCauseFunc) {
 	for {
 		timer := time.NewTimer(time.Until(k.current().DecideAt()))
 		select {
@@ -98,7 +98,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (k *keeper) current() budget.Lease {
+func (k *renewer) current() budget.Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.lease
@@ -106,7 +106,7 @@ func (k *keeper) current() budget.Lease {
 
 // move sets the sandbox's end to that of next. The end in force is the
 // provider's answer.
-func (k *keeper) move(ctx context.Context, next budget.Lease) error {
+func (k *renewer) move(ctx context.Context, next budget.Lease) error {
 	end, err := k.r.box.Renew(ctx, next.End)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (k *keeper) move(ctx context.Context, next budget.Lease) error {
 }
 
 // shorten is what a model may do to the sandbox's life.
-func (k *keeper) shorten(ctx context.Context, ttl time.Duration) (time.Time, error) {
+func (k *renewer) shorten(ctx context.Context, ttl time.Duration) (time.Time, error) {
 	now := k.current()
 	next := now.Shorten(time.Now(), ttl)
 	if !next.End.Before(now.End) {
@@ -135,7 +135,7 @@ func (k *keeper) shorten(ctx context.Context, ttl time.Duration) (time.Time, err
 
 // extend gives the sandbox the time that saving and checking need, within its
 // absolute end.
-func (k *keeper) extend(ctx context.Context, need time.Duration) {
+func (k *renewer) extend(ctx context.Context, need time.Duration) {
 	next := k.current()
 	end := time.Now().Add(need)
 	if end.After(next.Absolute) {
