@@ -14,7 +14,7 @@ import (
 func (s *Sandbox) usable(op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.ended.(*Error); ok {
+	if e := s.ended; e != nil {
 		return &Error{Kind: e.Kind, Op: op, Subject: s.id, Err: e.Err}
 	}
 	return nil

@@ -103,9 +103,9 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 	s.killing.Lock()
 	defer s.killing.Unlock()
 	s.mu.Lock()
-	killed, _ := s.ended.(*Error)
+	killed := s.killed
 	s.mu.Unlock()
-	if killed != nil && killed.Op == opKilled {
+	if killed {
 		return nil
 	}
 	recordErr := s.append(audit.KindKillIntent, "", LifecycleIntent{})
@@ -123,7 +123,8 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 		kind = audit.KindKillFailed
 	} else {
 		s.mu.Lock()
-		s.ended = &Error{Kind: KindNotFound, Op: opKilled, Subject: s.id, Err: errors.New("the sandbox has been killed")}
+		s.killed = true
+		s.ended = &Error{Kind: KindNotFound, Op: "kill", Subject: s.id, Err: errors.New("the sandbox has been killed")}
 		s.mu.Unlock()
 	}
 	if s.client != nil {
@@ -132,9 +133,6 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 	return also(err, recordErr, s.append(kind, "", LifecycleOutcome{
 		OK: err == nil, Verified: err == nil, DurationMS: s.since(start), Failure: failure(err)}))
 }
-
-// opKilled marks the end that Kill has verified.
-const opKilled = "use"
 
 // verifyGone asks the provider until it knows the sandbox no more.
 func (s *Sandbox) verifyGone(ctx context.Context) error {

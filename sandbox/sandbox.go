@@ -34,7 +34,8 @@ type Sandbox struct {
 
 	mu       sync.Mutex
 	info     Info
-	ended    error           // set once: why nothing can be done any more
+	ended    *Error          // why nothing can be done any more
+	killed   bool            // Kill has verified the end
 	lastSeq  uint64          // newest network record seen
 	anchored string          // head of the network record in the audit
 	settled  map[string]bool // the calls whose outcome is recorded, or will be
