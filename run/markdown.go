@@ -12,11 +12,12 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 	"ms":    func(n int64) string { return (time.Duration(n) * time.Millisecond).String() },
 	"quote": quoteText,
 	"code":  inline,
+	"line":  line,
 	"date":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"sign":  func(ok bool) string { return map[bool]string{true: "passed", false: "FAILED"}[ok] },
 }).Parse(`# Run {{.RunID}}
 
-**{{.Conclusion}}**
+**{{line .Conclusion}}**
 
 {{quote .Task}}
 
@@ -30,14 +31,14 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 | calls | {{.Calls.Total}}: {{.Calls.Succeeded}} succeeded, {{.Calls.Failed}} failed, {{.Calls.TimedOut}} timed out, {{.Calls.Denied}} denied |
 | tokens | {{.Tokens.Total}}{{if .Tokens.Estimated}} (partly estimated){{end}}: {{.Tokens.Input}} in, {{.Tokens.Output}} out{{if .Tokens.CostUSD}}; ${{printf "%.4f" .Tokens.CostUSD}}{{end}} |
 | sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
-| clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{.Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
+| clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{line .Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
 | files | {{code .Dir}} |
 {{if .Brake}}
 Stopped by **{{.Brake.Limit}}**: {{.Brake.Used}} of {{.Brake.Max}}. {{code .Brake.Flag}} raises it.
 {{end}}{{if .Error}}
-Error: {{.Error}}
+Error: {{line .Error}}
 {{with .Hint}}
-Hint: {{.}}
+Hint: {{line .}}
 {{end}}{{end}}{{if .Answer}}
 ## What the agent says
 
@@ -45,7 +46,7 @@ Hint: {{.}}
 {{end}}{{if or .Checks .Protected}}
 ## Checks
 {{range .Checks}}
-- {{sign .Passed}}: {{.Name}}: {{code .Command}}{{with .ExitCode}}, exit code {{.}}{{end}}{{if .Timeout}}, timed out{{end}}, {{ms .DurationMS}}{{with .Error}}; could not be run: {{.}}{{end}}
+- {{sign .Passed}}: {{.Name}}: {{code .Command}}{{with .ExitCode}}, exit code {{.}}{{end}}{{if .Timeout}}, timed out{{end}}, {{ms .DurationMS}}{{with .Error}}; could not be run: {{line .}}{{end}}
 {{- if not .Passed}}{{with .Stdout}}
 
 {{quote .}}{{end}}{{with .Stderr}}
@@ -59,7 +60,7 @@ Patch {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}:
 {{range .Files}}
 - {{.Kind}} {{code .Path}}{{end}}
 {{range .Skipped}}
-- left out: {{code .Path}}: {{.Reason}}{{end}}
+- left out: {{code .Path}}: {{line .Reason}}{{end}}
 {{else}}
 No patch.
 {{end}}{{range .Artifacts}}
@@ -67,13 +68,13 @@ No patch.
 
 ## Warnings
 {{range .Warnings}}
-- {{.}}{{end}}{{end}}
+- {{line .}}{{end}}{{end}}
 
 ## Network
 {{if .Network}}
 | target | verdict | reason | times |
 |---|---|---|---|
-{{range .Network}}| {{.Proto}} {{if .Name}}{{.Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
+{{range .Network}}| {{.Proto}} {{if .Name}}{{line .Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
 {{end}}{{else}}
 No target was recorded{{if not .NetworkObserved}}: this provider keeps no record of the network{{end}}.
 {{end}}
@@ -103,10 +104,20 @@ No target was recorded{{if not .NetworkObserved}}: this provider keeps no record
 // characters.
 func (r *Report) WriteMarkdown(w io.Writer) error { return markdown.Execute(w, r) }
 
-// quoteText makes a text a quotation, line by line.
+// quoteText makes a text a quotation, line by line. Markdown ends a line at a
+// carriage return, too.
 func quoteText(s string) string {
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
 	return "> " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n> ")
 }
+
+// line makes a text, which may hold names that a sandbox chose, one line
+// that is nothing but text: no heading, row, link or HTML of the report's.
+func line(s string) string {
+	return markup.Replace(strings.Join(strings.Fields(s), " "))
+}
+
+var markup = strings.NewReplacer(`\`, `\\`, "`", "\\`", "[", `\[`, "<", `\<`, "|", `\|`, "#", `\#`)
 
 // inline makes a text code within a line, whatever backquotes it has.
 func inline(s string) string {

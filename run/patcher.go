@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
@@ -67,14 +69,23 @@ func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
 	return r.record(audit.KindArtifact, "", p.info)
 }
 
+// maxListed bounds the files of one level of the workspace that are looked at,
+// also of those that are no part of a patch.
+const maxListed = 1_000_000
+
 // walk lists the workspace, a level at a time, without what cannot be part of
 // a patch: build products may be a hundred times the rest.
 func (p *patcher) walk() ([]execd.FileInfo, error) {
 	var found []execd.FileInfo
 	for level := []string{p.cwd}; len(level) > 0; {
 		lists := make([][]execd.FileInfo, len(level))
+		// Counted as they come: each of many directories may claim many files.
+		var seen atomic.Int64
 		err := each(p.ctx, indices(level), func(ctx context.Context, i int) (err error) {
 			lists[i], err = p.r.box.Inventory(ctx, level[i], 1, access(p.cwd))
+			if err == nil && seen.Add(int64(len(lists[i]))) > maxListed {
+				err = fmt.Errorf("the workspace has more than %d files in directories of one depth", maxListed)
+			}
 			return err
 		})
 		if err != nil {
@@ -256,7 +267,14 @@ func (p *patcher) after(s pair) (patch.Side, string, error) {
 		return side, info.SHA256, nil
 	}
 	var b bytes.Buffer
-	moved, err := p.r.box.Download(p.ctx, info.Path, &b, access(p.cwd))
+	content := &bounded{w: &b, left: patch.MaxFile}
+	moved, err := p.r.box.Download(p.ctx, info.Path, content, access(p.cwd))
+	switch {
+	case content.left < 0:
+		return patch.Side{}, "", skipError("it is longer than its listing says")
+	case sandbox.KindOf(err) == sandbox.KindNotFound && strings.ContainsRune(info.Path, utf8.RuneError):
+		return patch.Side{}, "", skipError("its name is no UTF-8")
+	}
 	if sandbox.KindOf(err) == sandbox.KindConflict || sandbox.KindOf(err) == sandbox.KindDenied {
 		return patch.Side{}, "", skipError(err.Error())
 	}
