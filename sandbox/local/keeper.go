@@ -178,9 +178,13 @@ func (k *keeper) awaitReady(ctx context.Context) error {
 // that ends by itself stays known as lost until one of these, so that whoever
 // asks is told why.
 func (k *keeper) serveUntilEnd(ctx context.Context) {
-	gone := k.nest.gone
+	gone, link := k.nest.gone, k.gateway.Done()
 	for {
 		select {
+		case <-link:
+			// Nothing reaches the sandbox any more: it is of no use to anybody.
+			k.nest.kill()
+			link = nil
 		case <-gone:
 			reason := "runtime_exited"
 			if k.cgroup.oomKills() > 0 {
