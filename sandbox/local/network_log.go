@@ -14,7 +14,7 @@ import (
 const networkFile = "network.jsonl"
 
 // keptRecords are held in memory for callers; older ones are in the file.
-const keptRecords = 4096
+const keptRecords = 32768
 
 // networkLog is the keeper's record of what its sandbox tried: network.jsonl
 // with its own hash chain, and the newest records for whoever asks.
