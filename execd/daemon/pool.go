@@ -218,8 +218,13 @@ func (w *warden) kill() {
 
 // killCgroup ends every process of the warden's command at once, forks under
 // way included (cgroup-v2.rst, "cgroup.kill").
-func (w *warden) killCgroup() {
-	os.WriteFile(filepath.Join(w.cgroup, "cgroup.kill"), []byte("1"), 0)
+// It fails where there is no such cgroup, or where the kernel cannot (Linux
+// before 5.14).
+func (w *warden) killCgroup() error {
+	if w.cgroup == "" {
+		return errors.ErrUnsupported
+	}
+	return os.WriteFile(filepath.Join(w.cgroup, "cgroup.kill"), []byte("1"), 0)
 }
 
 // reap waits until the killed warden has been collected.

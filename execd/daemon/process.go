@@ -136,9 +136,7 @@ func (p *osProcess) killTree() {
 			return
 		default:
 		}
-		if p.warden.cgroup != "" {
-			p.warden.killCgroup()
-		} else {
+		if p.warden.killCgroup() != nil {
 			p.killDescendants()
 		}
 		t := time.NewTimer(wait)
