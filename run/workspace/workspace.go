@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 )
 
 // Bounds of a workspace.
@@ -238,6 +239,11 @@ func (s *scanner) entry(name string, d fs.DirEntry, depth int) error {
 	case s.o.Secret != nil && s.o.Secret(name):
 		s.t.Secrets = append(s.t.Secrets, name)
 		return nil
+	case !utf8.ValidString(d.Name()):
+		// Sandboxes are told of files in JSON: there it would have another name,
+		// and a patch that removes this one.
+		s.skip(name, "its name is no UTF-8")
+		return nil
 	}
 	info, err := s.t.root.Lstat(name)
 	if err != nil {
@@ -258,6 +264,10 @@ func (s *scanner) entry(name string, d fs.DirEntry, depth int) error {
 		}
 		if to := path.Join(path.Dir(name), e.Target); path.IsAbs(e.Target) || to == ".." || strings.HasPrefix(to, "../") {
 			s.skip(name, "a symbolic link that leads out of the workspace")
+			return nil
+		}
+		if !utf8.ValidString(e.Target) {
+			s.skip(name, "a symbolic link to a name that is no UTF-8")
 			return nil
 		}
 	case 0:

@@ -103,6 +103,22 @@ func TestScan(t *testing.T) {
 	}
 }
 
+func TestNamesThatAreNoUTF8(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "a\xff"), nil, 0o644), os.Symlink("a\xff", filepath.Join(dir, "link")),
+		os.Mkdir(filepath.Join(dir, "d\xff"), 0o755), os.WriteFile(filepath.Join(dir, "é"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := workspace.Scan(t.Context(), dir, workspace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	if tree.Files != 1 || len(tree.Skipped) != 3 {
+		t.Errorf("%d files, left out: %+v", tree.Files, tree.Skipped)
+	}
+}
+
 func TestReadHashesAndNoticesChange(t *testing.T) {
 	dir := lay(t, map[string]string{"a": "one", "b": "two"})
 	tree := scan(t, dir, workspace.Options{})
