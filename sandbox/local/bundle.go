@@ -74,6 +74,8 @@ func bundleSpec(cfg *nestConfig, binds, sources []string) (*specs.Spec, error) {
 		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: m.Target, Source: sources[i], Type: "bind", Options: opts})
 	}
 	if cfg.Runtime.Kind == kindRunc {
+		// So that /proc/self/cgroup does not tell the host's names.
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 		profile, err := seccomp.GetDefaultProfile(spec)
 		if err != nil {
 			return nil, err
