@@ -244,7 +244,7 @@ func (m *OS) take() (*warden, error) {
 	if n := len(m.idle); n > 0 {
 		w, m.idle = m.idle[n-1], m.idle[:n-1]
 	}
-	if len(m.idle) == 0 && w != nil {
+	if len(m.idle) == 0 && (w != nil || m.opts.Nested) {
 		m.spareLocked()
 	}
 	m.mu.Unlock()
@@ -254,8 +254,13 @@ func (m *OS) take() (*warden, error) {
 	return m.newWarden()
 }
 
-// release makes a warden free again, or ends it when there are enough.
+// release makes a warden free again, or ends it when there are enough or when
+// its command may have spoilt it for the next.
 func (m *OS) release(w *warden) {
+	if w.spoilt() {
+		w.kill()
+		return
+	}
 	m.mu.Lock()
 	if !m.closed && m.live[w] && len(m.idle) < maxIdleWardens {
 		m.idle = append(m.idle, w)

@@ -176,3 +176,26 @@ func TestOOMFlag(t *testing.T) {
 		p.Stderr().Close()
 	}
 }
+
+// Under the same uid a command can set its warden's limits; the next command
+// has another warden.
+func TestCommandCannotSpoilTheNext(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a nested pid namespace takes root")
+	}
+	m := newOS(t, daemon.OSOptions{Nested: true})
+	p := start(t, m, "prlimit --pid 1 --nofile=0:0")
+	<-p.Done()
+	if e := p.Exit(); e.Code != 0 || e.Err != nil {
+		t.Fatalf("%+v", e)
+	}
+	<-p.Gone()
+	for range 3 {
+		p := start(t, m, "echo alive")
+		out, err := io.ReadAll(p.Stdout())
+		if err != nil || string(out) != "alive\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+		<-p.Gone()
+	}
+}

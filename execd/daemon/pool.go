@@ -32,8 +32,9 @@ type warden struct {
 	// replies answers the pending start. It is closed when the warden is lost.
 	replies chan wardenReply
 
-	mu  sync.Mutex
-	cur *osProcess // the command it runs, nil when it is free
+	mu   sync.Mutex
+	cur  *osProcess // the command it runs, nil when it is free
+	used bool       // it has been given a command
 
 	dead   bool          // collected: the pid may be another's; guarded by os.mu
 	reaped chan struct{} // closed by the reaper
@@ -100,7 +101,7 @@ func (w *warden) write(payload []byte, fds []int) error {
 // start has the warden start p. On errWardenLost nothing was started.
 func (w *warden) start(p *osProcess, req wardenRequest, fds []int) error {
 	w.mu.Lock()
-	w.cur, p.warden = p, w
+	w.cur, w.used, p.warden = p, true, w
 	w.mu.Unlock()
 	if err := w.write(req.append(nil), fds); err != nil {
 		w.mu.Lock()
@@ -153,6 +154,14 @@ func (w *warden) read() {
 			w.os.release(w)
 		}
 	}
+}
+
+// spoilt reports whether the warden's command was able to change it: under the
+// same uid it can set the warden's limits and priority.
+func (w *warden) spoilt() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.used && w.os.opts.Nested
 }
 
 func (w *warden) setFree() {
