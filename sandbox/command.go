@@ -24,6 +24,9 @@ type Command struct {
 	// Stdout and Stderr, when either is set, receive every byte as it comes and
 	// nothing is captured. A writer that blocks slows the command down.
 	Stdout, Stderr io.Writer
+	// Capture is the most bytes of both streams that are captured otherwise. 0,
+	// and more than that, mean execd.MaxCapture.
+	Capture int
 	// Progress is told how much output there is so far; it must not block.
 	Progress func(bytes int64)
 }

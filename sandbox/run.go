@@ -33,7 +33,7 @@ import (
 //     when that arrived the Result holds it.
 //
 // Without Stdout and Stderr the output is captured at the source: at most
-// execd.MaxCapture bytes of both streams, head and tail. Captured output is
+// c.Capture bytes of both streams, head and tail. Captured output is
 // masked with Options.Masker as it leaves: where a mask changes the length,
 // Bytes, Lines and HeadLines of that stream are changed with it, so that what
 // was left out is still Bytes - len(Head) - len(Tail); the record has the true
@@ -87,6 +87,9 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
+	if c.Capture == 0 || c.Capture > execd.MaxCapture {
+		c.Capture = execd.MaxCapture
+	}
 	bad := func(format string, args ...any) (Command, error) {
 		return c, &Error{Kind: KindInvalid, Op: "run", Subject: c.CallID, Err: fmt.Errorf(format, args...)}
 	}
@@ -94,6 +97,8 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 	case !execd.ValidID(c.CallID):
 		c.CallID = ""
 		return bad("a call id has 1 to 64 letters, digits, '-' or '_'")
+	case c.Capture < 0:
+		return bad("%d bytes cannot be captured", c.Capture)
 	case c.Timeout < time.Millisecond:
 		return bad("%v is no timeout", c.Timeout)
 	case strings.TrimSpace(c.Shell) == "":
@@ -144,11 +149,11 @@ func (c *call) request() execd.RunRequest {
 	if f.CallIDs {
 		req.Rein = &execd.RunOptions{ID: cmd.CallID, Spill: f.Spill, Raw: c.streaming()}
 		if f.Capture && !c.streaming() {
-			req.Rein.Capture = execd.MaxCapture
+			req.Rein.Capture = int64(cmd.Capture)
 		}
 	}
 	if !c.streaming() && !(f.CallIDs && f.Capture) {
-		c.capture = newCapture(execd.MaxCapture)
+		c.capture = newCapture(cmd.Capture)
 	}
 	return req
 }

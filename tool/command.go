@@ -43,6 +43,11 @@ type runArgs struct {
 	Wait       string  `json:"wait"`
 }
 
+// minCapture is the least of a command's output that is brought out of the
+// sandbox, in bytes. It is more than is shown, because masks and cuts at lines
+// need some room, and much less than execd would send.
+const minCapture = 256 << 10
+
 func (b *builtin) run(ctx context.Context, c Call) Result {
 	args, err := decode[runArgs](c)
 	if err != nil {
@@ -63,7 +68,7 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 	}
 	r, err := b.Sandbox.Run(ctx, sandbox.Command{
 		CallID: c.ID, Tool: RunCommand, Shell: args.Command, Cwd: args.Cwd, Timeout: timeout,
-		Background: args.Background, Progress: c.Progress,
+		Background: args.Background, Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
 	})
 	res2 := b.result(r)
 	if err != nil {

@@ -18,6 +18,7 @@ func outputCases() []Case {
 		{Name: "output/small is complete", Needs: bounded, run: smallOutput},
 		{Name: "output/large is cut, counts exact", Needs: bounded, run: largeOutput},
 		{Name: "output/exactly the cap", Needs: bounded, run: exactCap},
+		{Name: "output/a smaller cap", Needs: bounded, run: smallerCap},
 		{Name: "output/one long line", Needs: append(caps(sandbox.CapFiles), bounded...), run: longLine},
 		{Name: "output/stderr is kept beside a flood", Needs: bounded, run: floodAndStderr},
 		{Name: "output/endless", Needs: bounded, run: endless},
@@ -68,6 +69,18 @@ func exactCap(e *env) {
 		if !strings.HasPrefix(whole, string(r.Stdout.Head)) || !strings.HasSuffix(whole, string(r.Stdout.Tail)) {
 			e.Errorf("of %d bytes the wrong ones were kept", n)
 		}
+	}
+}
+
+func smallerCap(e *env) {
+	const most = 64 << 10
+	r := e.command(sandbox.Command{Shell: "seq 500000; seq 500000 >&2", Capture: most})
+	for name, o := range map[string]execd.Output{"stdout": r.Stdout, "stderr": r.Stderr} {
+		e.equal(name+" bytes", o.Bytes, int64(len(sequence(500000))))
+		e.equal(name+" has a head and a tail", len(o.Head) > 0 && len(o.Tail) > 0, true)
+	}
+	if kept := len(r.Stdout.Head) + len(r.Stdout.Tail) + len(r.Stderr.Head) + len(r.Stderr.Tail); kept > most {
+		e.Errorf("%d bytes were kept, the cap is %d", kept, most)
 	}
 }
 
