@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/tool"
 )
 
 // counted is a provider whose links count what comes out of the sandbox.
@@ -60,7 +64,7 @@ func flood(ctx context.Context, c config) error {
 		return err
 	}
 	p := &counted{Provider: inner}
-	fmt.Printf("\nThroughput (runc, %d MiB per command, kept: head, tail, exact counts)\n", c.bytes>>20)
+	fmt.Printf("\nThroughput (runc, %d MiB per command, through run_command)\n", c.bytes>>20)
 	for _, run := range []struct {
 		name  string
 		shell string
@@ -85,6 +89,10 @@ func floodOnce(ctx context.Context, c config, p *counted, name, shell string, li
 	if err := b.command(ctx); err != nil {
 		return err
 	}
+	tools, err := runCommand(b)
+	if err != nil {
+		return err
+	}
 	watched, err := watches(stateOf(c, "runc"), b.sb.ID())
 	if err != nil {
 		return err
@@ -96,18 +104,24 @@ func floodOnce(ctx context.Context, c config, p *counted, name, shell string, li
 	}
 	p.crossed.Store(0)
 
-	start := time.Now()
-	r, err := b.sb.Run(ctx, sandbox.Command{Tool: "bench", Timeout: 2 * time.Minute,
-		Shell: fmt.Sprintf("%s | head -c %d", shell, c.bytes)})
-	took := time.Since(start)
+	arguments, err := json.Marshal(map[string]any{"command": fmt.Sprintf("%s | head -c %d", shell, c.bytes), "timeout_seconds": 120})
 	if err != nil {
 		return err
 	}
+	start := time.Now()
+	r := tools.Run(ctx, tool.Call{ID: "flood", Name: tool.RunCommand, Arguments: arguments})
+	took := time.Since(start)
 	// head may cut the last line; a line is counted when it ends or is the last.
 	lines := (c.bytes + line - 1) / line
-	if !r.OK() || r.Stdout.Bytes != c.bytes || r.Stdout.Lines != lines {
-		return fmt.Errorf("wrong result: exit code %v, %d bytes of %d, %d lines of %d",
-			r.ExitCode, r.Stdout.Bytes, c.bytes, r.Stdout.Lines, lines)
+	if !r.OK || r.Spill == nil || r.Omitted == nil {
+		return fmt.Errorf("wrong result: %+v", r)
+	}
+	seenBytes, seenLines := shown(r.Stdout)
+	if n := r.Omitted.Stdout.Bytes + seenBytes; r.OutputBytes != c.bytes || n != c.bytes {
+		return fmt.Errorf("%d bytes, %d of them shown or left out, want %d", r.OutputBytes, n, c.bytes)
+	}
+	if n := r.Omitted.Stdout.Lines + seenLines; n != lines {
+		return fmt.Errorf("%d lines, want %d", n, lines)
 	}
 	fmt.Printf("%s: exit code 0, %d bytes and %d lines, exact, in %.2f s\n", name, c.bytes, lines, took.Seconds())
 	target("throughput", float64(c.bytes)/1e6/took.Seconds(), wantMBps, " MB/s")
@@ -120,6 +134,26 @@ func floodOnce(ctx context.Context, c config, p *counted, name, shell string, li
 		ceiling(fmt.Sprintf("growth of %s (from %.1f MiB)", w.what, mib(w.before)), grown, maxGrowth)
 	}
 	return nil
+}
+
+// runCommand gives the tools over a box, as a run does.
+func runCommand(b box) (*tool.Set, error) {
+	tree, err := budget.NewTree(budget.Standard(), budget.TreeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return tool.Builtin(tool.Options{Sandbox: b.sb, Budget: tree,
+		Finish: func(context.Context) (string, error) { return "", nil }})
+}
+
+// shown counts what a preview shows, without its line about what it does not.
+func shown(text string) (size, lines int64) {
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "[... ") {
+			size, lines = size+int64(len(line)), lines+1
+		}
+	}
+	return size, lines
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
