@@ -190,7 +190,7 @@ func conclusion(rep *Report, out Outcome) string {
 	case Refused:
 		s = "The agent says it is done, but that was not accepted: " + refusal(rep)
 	case OverBudget:
-		s = "Stopped by a limit: " + out.Detail
+		s = "Stopped by a limit: " + strings.TrimPrefix(out.Detail, "stopped by ")
 	case NoProgress:
 		s = "Stopped because " + out.Detail
 	case Interrupted:

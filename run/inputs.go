@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,20 @@ func (r *runner) scan(ctx context.Context) error {
 	return nil
 }
 
+// checkProtected warns of patterns that protect nothing, which is how a slip of
+// the hand looks.
+func (r *runner) checkProtected() {
+	for _, p := range r.o.Protect {
+		if strings.HasPrefix(p, "!") { // takes files out of what others protect
+			continue
+		}
+		ps := protected(p)
+		if !slices.ContainsFunc(r.inputs.Entries, func(e *workspace.Entry) bool { return e.Type != workspace.Dir && ps.Covers(e.Path) }) {
+			r.warn("%s protects nothing: no file of the workspace matches", p)
+		}
+	}
+}
+
 func (r *runner) closeInputs() {
 	if r.inputs == nil {
 		return
@@ -61,6 +76,7 @@ func (r *runner) copyIn(ctx context.Context) error {
 	for _, s := range r.inputs.Skipped {
 		r.warn("%s is left out: %s", s.Path, s.Reason)
 	}
+	r.checkProtected()
 	cwd := r.box.Info().Cwd
 	var batches [][]*workspace.Entry
 	var links []string

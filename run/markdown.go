@@ -3,18 +3,24 @@ package run
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/rein-sh/rein/sandbox"
 )
 
 var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
-	"ms":    func(n int64) string { return (time.Duration(n) * time.Millisecond).String() },
-	"quote": quoteText,
-	"code":  inline,
-	"line":  line,
-	"date":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"sign":  func(ok bool) string { return map[bool]string{true: "passed", false: "FAILED"}[ok] },
+	"ms":      func(n int64) string { return (time.Duration(n) * time.Millisecond).String() },
+	"quote":   quoteText,
+	"code":    inline,
+	"line":    line,
+	"value":   value,
+	"targets": targets,
+	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"sign":    func(ok bool) string { return map[bool]string{true: "passed", false: "FAILED"}[ok] },
 }).Parse(`# Run {{.RunID}}
 
 **{{line .Conclusion}}**
@@ -58,23 +64,25 @@ Hint: {{line .}}
 {{with .Patch}}
 Patch {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}:
 {{range .Files}}
-- {{.Kind}} {{code .Path}}{{end}}
-{{range .Skipped}}
+- {{.Kind}} {{code .Path}}{{else}}
+No file was changed.{{end}}{{range .Skipped}}
 - left out: {{code .Path}}: {{line .Reason}}{{end}}
 {{else}}
 No patch.
-{{end}}{{range .Artifacts}}
-- {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}{{end}}{{if .Warnings}}
-
+{{end}}{{if .Artifacts}}
+Artifacts:
+{{range .Artifacts}}
+- {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}{{end}}
+{{end}}{{if .Warnings}}
 ## Warnings
 {{range .Warnings}}
-- {{line .}}{{end}}{{end}}
-
+- {{line .}}{{end}}
+{{end}}
 ## Network
 {{if .Network}}
 | target | verdict | reason | times |
 |---|---|---|---|
-{{range .Network}}| {{.Proto}} {{if .Name}}{{line .Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
+{{range targets .Network}}| {{.Proto}} {{if .Name}}{{line .Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
 {{end}}{{else}}
 No target was recorded{{if not .NetworkObserved}}: this provider keeps no record of the network{{end}}.
 {{end}}
@@ -82,7 +90,7 @@ No target was recorded{{if not .NetworkObserved}}: this provider keeps no record
 
 | layer | limit | value | enforced by |
 |---|---|---|---|
-{{range .Limits}}| {{.Layer}} | {{.Name}} | {{.Value}} | {{.EnforcedBy}} |
+{{range .Limits}}| {{.Layer}} | {{.Name}} | {{value .}} | {{.EnforcedBy}} |
 {{end}}
 ## Provenance
 
@@ -103,6 +111,37 @@ No target was recorded{{if not .NetworkObserved}}: this provider keeps no record
 // stands in it as quotations; who shows it on a terminal still strips control
 // characters.
 func (r *Report) WriteMarkdown(w io.Writer) error { return markdown.Execute(w, r) }
+
+// value is a limit for people. A resource that is counted in bytes comes
+// without a unit.
+func value(l LimitInfo) string {
+	n, err := strconv.ParseInt(l.Value, 10, 64)
+	if err != nil || l.Name != "memory" && l.Name != "disk" {
+		return l.Value
+	}
+	if n > 0 && n%(1<<20) == 0 {
+		return strconv.FormatInt(n>>20, 10) + " MiB"
+	}
+	return l.Value + " B"
+}
+
+// targets adds up what is the same to the reader: one name is asked for over
+// several addresses of the resolver.
+func targets(records []sandbox.NetworkRecord) []sandbox.NetworkRecord {
+	var out []sandbox.NetworkRecord
+	for _, rec := range records {
+		i := slices.IndexFunc(out, func(o sandbox.NetworkRecord) bool {
+			return o.Proto == rec.Proto && o.Name == rec.Name && (rec.Name != "" || o.Address == rec.Address) &&
+				o.Port == rec.Port && o.Verdict == rec.Verdict && o.Reason == rec.Reason
+		})
+		if i < 0 {
+			out = append(out, rec)
+			continue
+		}
+		out[i].Count += rec.Count
+	}
+	return out
+}
 
 // quoteText makes a text a quotation, line by line. Markdown ends a line at a
 // carriage return, too.

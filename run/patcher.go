@@ -180,7 +180,7 @@ type patcher struct {
 
 func newPatcher(ctx context.Context, r *runner, cwd string, w io.Writer) *patcher {
 	p := &patcher{r: r, ctx: ctx, cwd: cwd, w: w, info: &PatchInfo{}, old: map[string]*workspace.Entry{},
-		protect: workspace.Compile(strings.Join(r.o.Protect, "\n"))}
+		protect: protected(r.o.Protect...)}
 	if r.inputs == nil {
 		return p
 	}
@@ -190,6 +190,19 @@ func newPatcher(ctx context.Context, r *runner, cwd string, w io.Writer) *patche
 		}
 	}
 	return p
+}
+
+// protected are the patterns of Options.Protect. People also write "./a" for
+// the a at the top.
+func protected(patterns ...string) workspace.Patterns {
+	var b strings.Builder
+	for _, p := range patterns {
+		if rest, ok := strings.CutPrefix(p, "./"); ok {
+			p = "/" + rest
+		}
+		b.WriteString(p + "\n")
+	}
+	return workspace.Compile(b.String())
 }
 
 func (p *patcher) skip(name, why string) {

@@ -33,8 +33,9 @@ type Options struct {
 	// Accept are the checks that decide whether the work is accepted. Without
 	// any the outcome says "unchecked".
 	Accept []Check
-	// Protect are patterns of workspace files (as in a .gitignore) that the
-	// worker must not change: acceptance fails when one did.
+	// Protect are patterns of workspace files (as in a .gitignore; "./" at the
+	// beginning means the top, too) that the worker must not change: acceptance
+	// fails when one did. A pattern that matches no file is warned of.
 	Protect []string
 	// Artifacts are paths and patterns, relative to the workspace or absolute,
 	// brought out into artifacts/ before the sandbox ends.

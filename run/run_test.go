@@ -117,7 +117,7 @@ func TestWorkComesOutAsAPatch(t *testing.T) {
 	o := options(t)
 	o.Workspace = run.Workspace{Dir: dir}
 	o.Accept = []run.Check{{Name: "made", Shell: "cat new/file"}, {Argv: []string{"test", "-e", "a.txt"}}}
-	o.Protect = []string{"test.sh"}
+	o.Protect = []string{"./test.sh", "tset.sh", "!a.txt"}
 	o.Artifacts = []string{"new", "*.log", "missing"}
 	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
 		for _, c := range []string{
@@ -143,6 +143,9 @@ func TestWorkComesOutAsAPatch(t *testing.T) {
 	}
 	if len(rep.Protected) != 1 || !rep.Protected[0].Unchanged || len(rep.Protected[0].Before) != 64 {
 		t.Errorf("protected: %+v", rep.Protected)
+	}
+	if i := slices.Index(rep.Warnings, "tset.sh protects nothing: no file of the workspace matches"); i < 0 || strings.Contains(strings.Join(rep.Warnings, " "), "/test.sh protects") {
+		t.Errorf("warnings: %q", rep.Warnings)
 	}
 	if d := cmp.Diff([]string{".env"}, rep.Inputs.Secrets); d != "" {
 		t.Error(d)
