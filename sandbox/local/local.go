@@ -189,7 +189,10 @@ func findRuntime(name, path string) (ociRuntime, error) {
 	if err != nil {
 		hint := ""
 		if !strings.Contains(name, "/") {
-			hint = "apt-get install " + name
+			hint = "known: gvisor, or the name or path of an OCI runtime such as runc or crun"
+			if name == "runc" || name == "crun" {
+				hint = "apt-get install " + name
+			}
 		}
 		return r, &sandbox.Error{Kind: sandbox.KindHost, Op: "find", Subject: "runtime " + name, Err: err, Hint: hint}
 	}
