@@ -2,15 +2,18 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"charm.land/lipgloss/v2"
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/internal/spelling"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // app is one execution of the command line: the streams and the environment it
@@ -41,10 +44,12 @@ func (a *app) command() *cobra.Command {
 		a.runCommand(), a.runsCommand(), a.sandboxCommand(), a.probeCommand(), a.labCommand(),
 		a.configCommand(), a.modelServerCommand(), a.versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = buildVersion().Version
+	root.SetVersionTemplate("rein {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "read the configuration `FILE` instead of the user's and the machine's")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(flagHint(cmd, err), "%s: %s", cmd.CommandPath(), err)
+		return usage(flagHint(cmd, err), "%s: %s", cmd.CommandPath(), flagFault(err))
 	})
 	return root
 }
@@ -83,6 +88,18 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// flagFault is err without the words of package strconv.
+func flagFault(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	if _, ok := errors.AsType[*strconv.NumError](err); ok {
+		return fmt.Errorf("--%s: %q is not a number it can take", invalid.GetFlag().Name, invalid.GetValue())
+	}
+	return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+}
+
 // flagHint names the flag that was meant.
 func flagHint(cmd *cobra.Command, err error) string {
 	if _, word, ok := strings.Cut(err.Error(), "unknown flag: --"); ok {
@@ -104,6 +121,9 @@ func loadFrom(p config.Places) (*config.File, error) {
 		return nil, err
 	}
 	if err := config.Validate(f, known()); err != nil {
+		return nil, err
+	}
+	if err := checkLimits(f); err != nil {
 		return nil, err
 	}
 	return f, nil

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -64,10 +68,16 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == os.Stdout.Name() && errors.Is(e.Err, syscall.EPIPE) {
+		return exitFailure // the reader (rein ... | head) has all it wanted
+	}
 	if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) && !errors.Is(err, errInterrupted) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
 	for i, line := range strings.Split(clean(err.Error()), "\n") {
+		if i == 0 { // "rein: run takes ..." says rein once
+			line = strings.TrimPrefix(strings.TrimPrefix(line, "rein "), "rein: ")
+		}
 		if i == 0 || line != "" {
 			fmt.Fprintln(a.err, a.style("rein:", styleError), line)
 		}
@@ -137,6 +147,9 @@ func isUsage(err error) bool {
 		return true
 	}
 	if _, ok := errors.AsType[*config.Error](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*run.UsageError](err); ok {
 		return true
 	}
 	_, ok := errors.AsType[*config.PlaceError](err)

@@ -79,6 +79,21 @@ func resolveLimits(cmd *cobra.Command, file, flags config.Limits) (budget.Limits
 	return l, nil
 }
 
+// checkLimits judges the limits of a configuration, which must hold by
+// themselves, without flags.
+func checkLimits(f *config.File) error {
+	l, ok := budget.Preset(cmp.Or(f.Config.Limits.Preset, defaultPreset))
+	if !ok {
+		return nil // Validate has said so
+	}
+	e, ok := errors.AsType[*budget.InvalidError](toBudget(f.Config.Limits, l).Validate())
+	if !ok {
+		return nil
+	}
+	key := "limits." + string(e.Limit)
+	return f.Fault(key, "set "+key, "%s %s", e.Value, e.Reason)
+}
+
 // overLimits is base with what over sets.
 func overLimits(base, over config.Limits) config.Limits {
 	return config.Limits{

@@ -18,7 +18,7 @@ const modelServerHelp = `Serves a script as a model over HTTP, speaking Chat Com
 other programs can be tried without a key:
 
   rein model-server demo.yaml &
-  rein run --model openai/demo --base-url http://127.0.0.1:8089/v1 ...
+  rein run --model openai/demo --base-url http://127.0.0.1:8089/v1 --price 0,0 ...
 
 It prints the address on stdout once it listens, and ends with SIGINT or SIGTERM.`
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -167,7 +168,8 @@ func (a *app) writeReport(r *run.Report) error {
 const verifyHelp = `Checks the hash chain of a run's audit log: that no record was edited, removed or
 reordered. That nothing was cut from its end can only be told from the head the
 run printed last on stderr, or any later copy of it: give it with --head. The
-head in the run's own report lies beside the log and is only checked against it.
+head in the run's own report is checked, too, but lies beside the log: it proves
+nothing to whom does not trust this directory.
 
 Exits 0 when the log is intact, 1 when it is not, 2 for a usage error.`
 
@@ -183,16 +185,37 @@ func (a *app) runsVerifyCommand() *cobra.Command {
 			}
 			path := filepath.Join(dir, "audit.jsonl")
 			f, err := os.Open(path)
-			if err != nil {
-				return absent(path, err)
+			if err != nil { // no slip of the hand: the run is there, its log is not
+				return err
 			}
 			defer f.Close()
-			return a.printVerdict(audit.Verify(f, strings.TrimSpace(head)), asJSON)
+			if head != "" {
+				return a.printVerdict(audit.Verify(f, strings.TrimSpace(head)), asJSON)
+			}
+			return a.printVerdict(a.verifyByReport(f, dir), asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&head, "head", "", "the `HEAD` the run printed: proves that the end was not cut")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// verifyByReport checks a log against the head in the report beside it. Who can
+// write the one can write the other, so the end is still not proven.
+func (a *app) verifyByReport(log io.Reader, dir string) audit.Verdict {
+	r, err := run.ReadReport(dir)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			a.note("warning: the report gives no head: %s", err)
+		}
+		return audit.Verify(log, "")
+	}
+	v := audit.Verify(log, audit.Head(r.AuditHead).String())
+	if v.State == audit.Intact {
+		v.State = audit.Unproven
+		v.Reason = fmt.Sprintf("the chain of %d records is intact and ends as the report beside it says; only a head from elsewhere proves that", v.Records)
+	}
+	return v
 }
 
 // printVerdict says what was found. Only a log with a proven end is called

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 )
 
 const copyHelp = `Copies a file or a directory into or out of a sandbox. One of the two is ID:PATH; a
-relative PATH is beneath the sandbox's working directory. Into a directory that
+relative PATH is beneath the sandbox's working directory, which is "ID:". Into a directory that
 exists the source is put under its own name; otherwise the destination is the copy's
 name.
 
@@ -71,10 +72,11 @@ func (a *app) sandboxCopyCommand() *cobra.Command {
 	return cmd
 }
 
-// splitRemote splits ID:PATH; a local path has no id.
+// splitRemote splits ID:PATH; a local path has no id. "ID:" is the sandbox's
+// working directory.
 func splitRemote(arg string) (id, rest string) {
-	if id, rest, ok := strings.Cut(arg, ":"); ok && isSandboxID(id) && rest != "" {
-		return id, rest
+	if id, rest, ok := strings.Cut(arg, ":"); ok && isSandboxID(id) {
+		return id, cmp.Or(rest, ".")
 	}
 	return "", arg
 }

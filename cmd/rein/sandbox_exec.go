@@ -43,6 +43,9 @@ func (a *app) sandboxExecCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if timeout == 0 {
+				return usage("--timeout takes a duration above zero, such as 10m", "--timeout: there is no command without a limit")
+			}
 			c.Shell, c.Timeout = quote(args[1:]), time.Duration(timeout)
 			if c.Env, err = parseEnv(env); err != nil {
 				return err

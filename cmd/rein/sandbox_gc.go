@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/rein-sh/rein/sandbox/local"
 	"github.com/spf13/cobra"
@@ -59,7 +58,7 @@ func (a *app) sandboxGCCommand() *cobra.Command {
 
 // collect sweeps; with all, what lives is ended first, recorded like any kill.
 func (a *app) collect(ctx context.Context, h *host, all bool) (gcReport, error) {
-	r := gcReport{Ended: []string{}, Removed: slices.Clone(h.swept), Kept: []string{}}
+	r := gcReport{Ended: []string{}, Removed: append([]string{}, h.swept...), Kept: []string{}}
 	var failed error
 	if all {
 		list, err := h.provider.List(ctx, nil)

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
@@ -137,6 +139,9 @@ func resolveModel(c config.Config, named, baseURL string) (config.Model, error) 
 		if m.Vendor == "script" {
 			return m, usage("leave --base-url out", "a script has no address")
 		}
+		if u, err := url.Parse(baseURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+			return m, usage("such as --base-url https://api.openai.com/v1", "--base-url takes an http or https address")
+		}
 		m.BaseURL = baseURL
 	}
 	if m.Vendor == "openai" && m.Key.IsZero() && m.BaseURL == "" {
@@ -170,6 +175,8 @@ func resolveTarget(c config.Config, named, runtime string) (string, config.Targe
 		for n := range c.Targets {
 			names = append(names, n)
 		}
+		slices.Sort(names)
+		names = slices.Compact(names)
 		return "", t, usage(config.DidYouMean(named, names), "no target %q", named)
 	}
 	if runtime != "" {

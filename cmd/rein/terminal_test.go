@@ -84,7 +84,7 @@ func TestModeOf(t *testing.T) {
 
 func TestSplitRemote(t *testing.T) {
 	for arg, want := range map[string][2]string{
-		"sb-1:/a:b": {"sb-1", "/a:b"}, "sb-1:rel": {"sb-1", "rel"}, "./a:b": {"", "./a:b"}, "/a:b": {"", "/a:b"}, "plain": {"", "plain"}, "x:": {"", "x:"},
+		"sb-1:/a:b": {"sb-1", "/a:b"}, "sb-1:rel": {"sb-1", "rel"}, "./a:b": {"", "./a:b"}, "/a:b": {"", "/a:b"}, "plain": {"", "plain"}, "x:": {"x", "."},
 	} {
 		if id, rest := splitRemote(arg); id != want[0] || rest != want[1] {
 			t.Errorf("splitRemote(%q) = %q, %q; want %q", arg, id, rest, want)

@@ -95,6 +95,7 @@ func TestFaults(t *testing.T) {
 		{"default target", "target: bild\ntargets:\n  build: {}\n", `c.yaml:1:1: target: no target "bild"`, `did you mean "build"?`},
 		{"default model", "model: gpt\n", `no model "gpt"`, "models:"},
 		{"preset", "limits: {preset: fast}\n", `"fast" is not known`, "known: quick, standard, long"},
+		{"zero limit", "limits:\n  max_steps: 0\n", "c.yaml:2:3: limits.max_steps: there is no run without a limit", "leave it out"},
 		{"relative mount", "targets:\n  a:\n    mounts: [{source: data, target: /data}]\n", `"data" is not a clean absolute path`, ""},
 		{"dotted mount", "targets:\n  a:\n    mounts: [{source: /srv/../etc, target: /data}]\n", "not a clean absolute path", ""},
 		{"key in two places", "models:\n  m: {vendor: openai, model: x, key: {env: A, file: /b}}\n", "models.m.key: exactly one place", "one of env:, file:, command:"},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,6 +55,7 @@ func Validate(f *File, known Known) error {
 		v.fault("model", hint, "no model %q", c.Model)
 	}
 	v.oneOf("limits.preset", c.Limits.Preset, known.Presets)
+	v.zeroes("limits", reflect.ValueOf(c.Limits))
 	v.redaction(c.Redaction)
 	v.absolute("programs.execd", c.Programs.Execd)
 	v.absolute("programs.gvisor", c.Programs.GVisor)
@@ -77,6 +79,25 @@ func (v *validator) fault(path, hint, format string, args ...any) {
 		at = Position{File: v.file.Name}
 	}
 	v.problems = append(v.problems, Problem{Position: at, Hint: hint, Message: path + ": " + fmt.Sprintf(format, args...)})
+}
+
+// Fault is an *Error about the value at a dotted path, with its place or that
+// of the nearest key above it.
+func (f *File) Fault(path, hint, format string, args ...any) error {
+	v := validator{file: f}
+	v.fault(path, hint, format, args...)
+	return asError(v.problems)
+}
+
+// zeroes refuses a number that is set to zero, which must not quietly mean the
+// preset's.
+func (v *validator) zeroes(at string, s reflect.Value) {
+	for i, name := range fieldsOf(s.Type()).names {
+		p := join(at, name)
+		if _, set := v.file.Set[p]; set && s.Field(i).IsZero() && s.Field(i).Kind() != reflect.String {
+			v.fault(p, "write a number above zero, or leave it out for the preset's", "there is no run without a limit")
+		}
+	}
 }
 
 // parent is the path one level up.
