@@ -107,7 +107,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, id string) {
 		return
 	}
 	var size int64
-	f, err := os.Open(name)
+	f, err := openPlain(name)
 	switch {
 	case errors.Is(err, os.ErrNotExist): // nothing has been printed yet
 	case err != nil:

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"os"
 	"strconv"
 	"strings"
 )
@@ -37,7 +36,7 @@ func idIn(file, name string) (int, bool) {
 
 func passwdFields(file string) func(func([]string) bool) {
 	return func(yield func([]string) bool) {
-		b, err := os.ReadFile(file)
+		b, err := readPlain(file)
 		if err != nil {
 			return
 		}

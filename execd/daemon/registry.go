@@ -103,7 +103,7 @@ func (r *registry) store(e *entry, j *job) {
 	b := encodeRecord(recordOf(j))
 	var size int64
 	if len(b) > inlineRecord {
-		if err := os.WriteFile(r.path(e.id), b, 0o600); err == nil {
+		if err := writeNew(r.path(e.id), b, 0o600); err == nil {
 			size, b = int64(len(b)), nil
 		} else {
 			// The disk is full: what became of the command is still known.
@@ -196,7 +196,7 @@ func (r *registry) readLocked(e *entry) (record, error) {
 	b := e.inline
 	if e.size > 0 {
 		var err error
-		if b, err = os.ReadFile(r.path(e.id)); err != nil {
+		if b, err = readPlain(r.path(e.id)); err != nil {
 			return record{}, err
 		}
 	}

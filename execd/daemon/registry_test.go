@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +37,30 @@ func keep(r *registry, id string, output int) {
 	j := finished(id, output)
 	r.running(e, j)
 	r.store(e, j)
+}
+
+// Under one uid a command can put a FIFO where a result is kept or /etc/passwd
+// was. Nothing waits for it.
+func TestFIFOsAreNotWaitedFor(t *testing.T) {
+	r := newRegistry(t.TempDir())
+	if err := syscall.Mkfifo(r.path("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keep(r, "before", 2*inlineRecord)
+	if rec, err := r.read(r.get("before")); err != nil || rec.Outcome.Stdout.Bytes != 2*inlineRecord {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	keep(r, "after", 2*inlineRecord)
+	path := r.path("after")
+	if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.read(r.get("after")); err == nil {
+		t.Error("a FIFO was read as a result")
+	}
+	if got := nameIn(path, 0, "nobody"); got != "nobody" {
+		t.Errorf("a FIFO names a user %q", got)
+	}
 }
 
 func TestOldestResultsAreForgotten(t *testing.T) {

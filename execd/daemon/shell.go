@@ -42,7 +42,7 @@ func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 	files := &commandFiles{}
 	if len(spec.Command) > maxArgument {
 		path := filepath.Join(m.opts.Dir, spec.ID+".sh")
-		if err := os.WriteFile(path, []byte(spec.Command), 0o644); err != nil {
+		if err := writeNew(path, []byte(spec.Command), 0o644); err != nil {
 			return req, nil, fmt.Errorf("keep the script: %w", err)
 		}
 		files.script = path
