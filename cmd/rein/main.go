@@ -10,9 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rein-sh/rein/sandbox/local"
 )
@@ -46,6 +49,10 @@ var errInterrupted = errors.New("interrupted")
 // its context, and what has been started is cleaned up; a second SIGINT ends
 // the process at once.
 func untilForced() int {
+	// What our caller left open is not for the processes we start: a keeper
+	// lives on, and would keep a pipe of the caller's open. Kernels before 5.11
+	// lack the flag; there it stays as it was.
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 4)

@@ -2,9 +2,12 @@ package local
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rein-sh/rein/sandbox"
 )
 
 func TestPlanCgroup(t *testing.T) {
@@ -99,5 +102,21 @@ func TestCheckID(t *testing.T) {
 	}
 	if err := checkID("get", "sb-01jdx0c5m3w2y0q1"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestStateDirOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := New(Options{StateDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{StateDir: dir}); sandbox.KindOf(err) != sandbox.KindDenied {
+		t.Errorf("a directory that others may write: %v", err)
+	}
+	if _, err := New(Options{StateDir: "relative"}); sandbox.KindOf(err) != sandbox.KindInvalid {
+		t.Errorf("a relative directory: %v", err)
 	}
 }

@@ -25,6 +25,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -87,6 +89,10 @@ func New(o Options) (*Provider, error) {
 				Hint: "choose a directory you can write with XDG_STATE_HOME"}
 		}
 	}
+	if err := ownDirectory(o.StateDir); err != nil {
+		return nil, &sandbox.Error{Kind: sandbox.KindDenied, Op: "configure", Subject: o.StateDir, Err: err,
+			Hint: "choose a directory of your own with XDG_STATE_HOME"}
+	}
 	// What is missing is said by Create and Probe: the rest works without.
 	var missing []error
 	var err error
@@ -101,6 +107,22 @@ func New(o Options) (*Provider, error) {
 	}
 	p.missing = errors.Join(missing...)
 	return p, nil
+}
+
+// ownDirectory refuses a state directory in which another user could put or
+// replace files.
+func ownDirectory(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return err
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("it belongs to uid %d, not to %d", st.Uid, os.Geteuid())
+	}
+	if st.Mode&0o022 != 0 {
+		return fmt.Errorf("its mode %04o lets others write in it", st.Mode&0o7777)
+	}
+	return nil
 }
 
 // Name returns "local".
