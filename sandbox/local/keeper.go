@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	goruntime "runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,7 +71,7 @@ type keeper struct {
 // the keeper does.
 func Keep() error {
 	goruntime.LockOSThread()
-	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := closeInherited(); err != nil {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
 	// The creator's terminal or parent may go; the sandbox has its own end.
@@ -95,6 +96,26 @@ func Keep() error {
 		err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(reply))
 	}
 	return err
+}
+
+// closeInherited closes what the caller of rein had left open above standard
+// error: a pipe, say, that somebody reads to its end. Go marks its own
+// descriptors close-on-exec, and one that survived an exec is not marked.
+func closeInherited() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	return nil
 }
 
 // run creates the sandbox, serves it, and ends it.
