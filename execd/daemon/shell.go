@@ -48,6 +48,9 @@ func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 		files.script = path
 		req.Args = []string{filepath.Base(shell), path}
 	}
+	if bash && isPlain(spec.Command, req.Dir, req.Env) && files.script == "" {
+		req.Path, req.Args[0] = plainShell, filepath.Base(plainShell)
+	}
 	if bash && m.bash.usable() && hasPipeline(spec.Command) && !hasKey(spec.Env, "BASH_ENV") {
 		path := filepath.Join(m.opts.Dir, spec.ID+".ps")
 		f, err := m.createFor(path, req)
