@@ -42,21 +42,27 @@ func (p programs) end(ctx context.Context) error {
 	return err
 }
 
-// dockerSubject is a container of a running daemon, without network as ours.
-func dockerSubject(c config) subject {
+// dockerSubject is a container of a running daemon. Its network is Docker's
+// default where the host has a bridge, since a sandbox of rein has a network
+// stack too.
+func dockerSubject(c config, name, network string) subject {
 	env := []string{"DOCKER_HOST=" + c.docker}
-	return subject{name: docker, create: func(ctx context.Context) (machine, error) {
-		id, err := output(ctx, env, "docker", "run", "-d", "--network", "none", c.image, "sleep", "1000")
+	return subject{name: name, create: func(ctx context.Context) (machine, error) {
+		id, err := output(ctx, env, "docker", "run", "-d", "--network", network, c.image, "sleep", "1000")
 		return programs{env, []string{"docker", "exec", id, "true"}, []string{"docker", "rm", "-f", id}}, err
 	}}
 }
 
-// dockerForeground is docker run as it is typed: until true has ended.
-func dockerForeground(c config) subject {
-	return subject{name: "docker run --rm", fleeting: true, create: func(context.Context) (machine, error) {
-		return programs{env: []string{"DOCKER_HOST=" + c.docker},
-			run: []string{"docker", "run", "--rm", "--network", "none", c.image, "true"}}, nil
-	}}
+// dockers are the ways to start a container that can be compared here.
+func dockers(ctx context.Context, c config) []subject {
+	env := []string{"DOCKER_HOST=" + c.docker}
+	bare := dockerSubject(c, docker+", no network", "none")
+	_, err := output(ctx, env, "docker", "run", "--rm", "--network", "bridge", c.image, "true")
+	if err != nil { // no bridge on this host
+		bare.name = docker
+		return []subject{bare}
+	}
+	return []subject{dockerSubject(c, docker, "bridge"), bare}
 }
 
 // bwrapSubject has new namespaces for each command and no machine.

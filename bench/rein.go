@@ -65,7 +65,7 @@ func subjects(ctx context.Context, c config) (all []subject, notes []string, err
 	}
 	all = append(all, reinCLI(c))
 	if c.docker != "" {
-		all = append(all, dockerSubject(c), dockerForeground(c))
+		all = append(all, dockers(ctx, c)...)
 	} else {
 		notes = append(notes, "docker: make bench-peers starts a daemon")
 	}

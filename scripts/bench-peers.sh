@@ -11,9 +11,10 @@ if [ "$(id -u)" -ne 0 ]; then
 	echo "the peers need root: the Docker daemon does" >&2
 	exit 1
 fi
-scripts/need.sh dockerd:docker.io docker:docker.io runc:runc bwrap:bubblewrap busybox:busybox-static
+scripts/need.sh dockerd:docker.io docker:docker.io runc:runc bwrap:bubblewrap busybox:busybox-static ip:iproute2
 
 dir=$(mktemp -d /var/tmp/rein-peers.XXXXXX)
+bridge=rein-peers
 socket="$dir/docker.sock"
 stop() {
 	if [ -n "${daemon:-}" ]; then
@@ -22,6 +23,7 @@ stop() {
 	fi
 	# overlay mounts of containers that were killed with their daemon
 	awk -v d="$dir/" 'index($5, d) == 1 { print $5 }' /proc/self/mountinfo | sort -r | while IFS= read -r m; do umount -l "$m"; done
+	ip link delete "$bridge" 2>/dev/null || true
 	rm -rf "$dir"
 }
 trap stop EXIT
@@ -31,11 +33,17 @@ mkdir -p "$root"/{bin,etc,proc,sys,dev,tmp,run}
 cp "$(command -v busybox)" "$root/bin/busybox"
 for applet in sh true cat sleep; do ln -s busybox "$root/bin/$applet"; done
 
-# The containers run without network (--network none), so the daemon needs
-# neither a bridge nor the firewall; both sides of the comparison start without
-# a way out.
+# A bridge of its own, as by default, but no rules in the firewall: containers
+# have a network and no way out, as sandboxes do. Where the kernel has no bridges
+# the containers have no network.
+network=(--bridge none)
+if ip link add name "$bridge" type bridge 2>/dev/null; then
+	ip address add 10.213.0.1/24 dev "$bridge"
+	ip link set "$bridge" up
+	network=(--bridge "$bridge")
+fi
 dockerd --host "unix://$socket" --data-root "$dir/data" --exec-root "$dir/exec" \
-	--pidfile "$dir/pid" --bridge none --iptables=false --ip6tables=false \
+	--pidfile "$dir/pid" "${network[@]}" --ip-masq=false --iptables=false --ip6tables=false \
 	--log-level warn >"$dir/dockerd.log" 2>&1 </dev/null &
 daemon=$!
 export DOCKER_HOST="unix://$socket"
