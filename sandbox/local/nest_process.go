@@ -119,11 +119,20 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, namespaceError(err)
+	back, err := k.cgroup.lend()
+	if err != nil {
+		return nil, err
+	}
+	started := cmd.Start()
+	err = back()
+	if started != nil {
+		return nil, errors.Join(namespaceError(started), err)
 	}
 	k.nest.cmd = cmd
 	go k.nest.watch(stdout)
+	if err != nil {
+		return nil, err
+	}
 	nest, err := identify(cmd.Process.Pid)
 	if err == nil {
 		err = writeJSON(k.path(nestFile), nest)
