@@ -53,16 +53,26 @@ func dockerSubject(c config, name, network string) subject {
 	}}
 }
 
+// dockerRun is docker run as it is typed: a new container and a command in it,
+// until that has ended.
+func dockerRun(c config, network string) subject {
+	env := []string{"DOCKER_HOST=" + c.docker}
+	return subject{name: dockerWhole, fleeting: true, slow: true, create: func(context.Context) (machine, error) {
+		return programs{env, []string{"docker", "run", "--network", network, c.image, "true"},
+			[]string{"docker", "container", "prune", "--force"}}, nil
+	}}
+}
+
 // dockers are the ways to start a container that can be compared here.
 func dockers(ctx context.Context, c config) []subject {
 	env := []string{"DOCKER_HOST=" + c.docker}
-	bare := dockerSubject(c, docker+", no network", "none")
+	none := dockerSubject(c, docker+", no network", "none")
 	_, err := output(ctx, env, "docker", "run", "--rm", "--network", "bridge", c.image, "true")
 	if err != nil { // no bridge on this host
-		bare.name = docker
-		return []subject{bare}
+		none.name = docker
+		return []subject{dockerRun(c, "none"), none}
 	}
-	return []subject{dockerSubject(c, docker, "bridge"), bare}
+	return []subject{dockerRun(c, "bridge"), dockerSubject(c, docker, "bridge"), none}
 }
 
 // bwrapSubject has new namespaces for each command and no machine.
