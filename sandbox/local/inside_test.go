@@ -1,7 +1,9 @@
 package local_test
 
 import (
+	goruntime "runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,5 +64,37 @@ func TestFilesAreBounded(t *testing.T) {
 	want := []string{"16384", "16384", "147456", "16384"}
 	if got := strings.Fields(string(r.Stdout.Head)); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("files: %v, not %v", got, want)
+	}
+}
+
+// exit32 is an x86 program in the ELF format of 32 bits: exit(7) by int 0x80.
+var exit32 = []byte("\x7fELF\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+	"\x02\x00\x03\x00\x01\x00\x00\x00\x54\x80\x04\x08\x34\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x34\x00\x20\x00\x01\x00\x00\x00\x00\x00\x00\x00" +
+	"\x01\x00\x00\x00\x00\x00\x00\x00\x00\x80\x04\x08\x00\x80\x04\x08\x64\x00\x00\x00\x64\x00\x00\x00\x05\x00\x00\x00\x00\x10\x00\x00" +
+	"\xb8\x01\x00\x00\x00\xbb\x07\x00\x00\x00\xcd\x80\x00\x00\x00\x00")
+
+// The kernel's entry for 32-bit programs is closed in both runtimes.
+func TestNo32BitPrograms(t *testing.T) {
+	if goruntime.GOARCH != "amd64" {
+		t.Skip("the program is for x86")
+	}
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			box, err := sandbox.Create(t.Context(), provider(t, runtime), sandbox.Spec{TTL: 2 * time.Minute}, sandbox.Options{Log: discard()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := box.WriteFile(t.Context(), "/tmp/exit32", exit32, sandbox.WriteOptions{Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			r, err := box.Run(t.Context(), sandbox.Command{Shell: "/tmp/exit32"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused := r.Signal == "SIGSYS" || r.ExitCode != nil && (*r.ExitCode == 126 || *r.ExitCode == 128+int(syscall.SIGSYS))
+			if !refused {
+				t.Errorf("it ran: %+v %q", r.Outcome, r.Stderr.Head)
+			}
+		})
 	}
 }
