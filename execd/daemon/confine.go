@@ -65,6 +65,28 @@ func (w *wardenProc) confine() (int, error) {
 	return w.holds, nil
 }
 
+// expectedHolds is what wardens must hold, by the rights of this process, which
+// they inherit. Whether a nested one gets a /proc of its own only it can tell.
+func expectedHolds(opts OSOptions) int {
+	holds := holdsNoPrivs
+	if hasCapability(unix.CAP_SETPCAP) {
+		holds |= holdsBounding
+	}
+	if opts.MaxProcesses > 0 && (opts.User == nil || hasCapability(unix.CAP_SYS_RESOURCE)) {
+		holds |= holdsNProc
+	}
+	if opts.User != nil && mayDropGroups() {
+		holds |= holdsGroups
+	}
+	return holds
+}
+
+// mayDropGroups reports whether setgroups(2) is allowed (user_namespaces(7)).
+func mayDropGroups() bool {
+	setting, err := os.ReadFile("/proc/self/setgroups")
+	return hasCapability(unix.CAP_SETGID) && (err != nil || strings.TrimSpace(string(setting)) != "deny")
+}
+
 // nprocSlack is how many processes a warden may see more than its commands may
 // make: where they share a user, the daemon and the wardens count too, and the
 // Go runtime cannot go on when it gets no thread.

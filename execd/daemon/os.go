@@ -49,19 +49,20 @@ type OSOptions struct {
 // other commands run, since then nothing but its descent tells it apart. And
 // where a warden dies by accident, what its command left behind is ended too.
 type OS struct {
-	opts  OSOptions
-	spawn *spawner
-	bash  pipeTrap
-	wg    sync.WaitGroup
+	opts   OSOptions
+	expect int // what every warden must hold for its commands
+	spawn  *spawner
+	bash   pipeTrap
+	wg     sync.WaitGroup
 
 	wardens atomic.Uint64 // made so far
 
-	mu      sync.Mutex
-	closed  bool
-	pending bool // a spare warden is being made
-	idle    []*warden
-	live    map[*warden]bool
-	reaper  *reaper
+	mu     sync.Mutex
+	closed bool
+	spare  chan *warden // gets the spare warden that is being made and is nobody's yet; nil: none
+	idle   []*warden
+	live   map[*warden]bool
+	reaper *reaper
 }
 
 // maxIdleWardens are kept for the next commands.
@@ -75,7 +76,7 @@ func NewOS(opts OSOptions) (*OS, error) {
 	if opts.Nested && opts.User != nil {
 		return nil, errors.New("execd: Nested runs commands as the daemon's own user")
 	}
-	m := &OS{opts: opts, live: make(map[*warden]bool)}
+	m := &OS{opts: opts, expect: expectedHolds(opts), live: make(map[*warden]bool)}
 	m.bash = newPipeTrap(opts.Dir)
 	m.spawn = newSpawner(&m.wg)
 	if opts.Init {
@@ -108,24 +109,29 @@ func (m *OS) Traits() Traits {
 	return t
 }
 
-// Reduced implements Reducer. It asks a warden.
+// Reduced implements Reducer. It waits for a warden only where none can say
+// beforehand what it will hold.
 func (m *OS) Reduced() []string {
-	w, err := m.take()
-	if err != nil {
-		return []string{err.Error()}
+	holds := m.expect
+	if m.opts.Nested {
+		w, err := m.take()
+		if err != nil {
+			return []string{err.Error()}
+		}
+		m.release(w)
+		holds = w.holds
 	}
-	m.release(w)
 	var list []string
-	if w.holds&holdsBounding == 0 && os.Geteuid() == 0 {
+	if holds&holdsBounding == 0 && os.Geteuid() == 0 {
 		list = append(list, "capability bounding set not empty (no_new_privs is set)")
 	}
-	if m.opts.MaxProcesses > 0 && w.holds&holdsNProc == 0 {
+	if m.opts.MaxProcesses > 0 && holds&holdsNProc == 0 {
 		list = append(list, "a command can raise its process limit (the daemon lacks CAP_SYS_RESOURCE)")
 	}
-	if m.opts.Nested && w.holds&holdsProc == 0 {
+	if m.opts.Nested && holds&holdsProc == 0 {
 		list = append(list, "/proc shows the outer pid namespace")
 	}
-	if m.opts.User != nil && w.holds&holdsGroups == 0 {
+	if m.opts.User != nil && holds&holdsGroups == 0 {
 		list = append(list, "supplementary groups could not be dropped")
 	}
 	return list
@@ -241,15 +247,23 @@ func (m *OS) take() (*warden, error) {
 		return nil, errClosed
 	}
 	var w *warden
+	var spare chan *warden
 	if n := len(m.idle); n > 0 {
 		w, m.idle = m.idle[n-1], m.idle[:n-1]
+	} else {
+		spare, m.spare = m.spare, nil
 	}
-	if len(m.idle) == 0 && (w != nil || m.opts.Nested) {
+	if len(m.idle) == 0 && (w != nil || spare != nil || m.opts.Nested) {
 		m.spareLocked()
 	}
 	m.mu.Unlock()
 	if w != nil {
 		return w, nil
+	}
+	if spare != nil {
+		if w := <-spare; w != nil {
+			return w, nil
+		} // else the next attempt meets the same error, if it lasts, and reports it
 	}
 	return m.newWarden()
 }
@@ -271,19 +285,31 @@ func (m *OS) release(w *warden) {
 	w.dismiss()
 }
 
+// spareLocked has a warden made in the background, unless one is being made
+// that nobody waits for.
 func (m *OS) spareLocked() {
-	if m.pending || m.closed {
+	if m.spare != nil || m.closed {
 		return
 	}
-	m.pending = true
+	spare := make(chan *warden, 1)
+	m.spare = spare
 	m.wg.Go(func() {
 		w, err := m.newWarden()
+		if err != nil {
+			w = nil
+		}
 		m.mu.Lock()
-		m.pending = false
+		taken := m.spare != spare
+		if !taken {
+			m.spare = nil
+		}
 		m.mu.Unlock()
-		if err == nil {
+		switch {
+		case taken:
+			spare <- w
+		case w != nil:
 			m.release(w)
-		} // else the next Start meets the same error and reports it
+		}
 	})
 }
 

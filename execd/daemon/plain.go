@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"debug/elf"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -87,10 +89,13 @@ func startsItself(path string) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	var magic [4]byte
-	n, err := unix.Pread(fd, magic[:], 0)
-	return err == nil && n == len(magic) && (string(magic[:]) == "\x7fELF" || string(magic[:2]) == "#!")
+	var head [20]byte // to e_machine, see elf(5)
+	n, err := unix.Pread(fd, head[:], 0)
+	return err == nil && (n == len(head) && string(head[:5]) == "\x7fELF\x02" && head[18] == machine || n > 2 && string(head[:2]) == "#!")
 }
+
+// machine is the low byte of e_machine in this machine's programs.
+var machine = map[string]byte{"amd64": byte(elf.EM_X86_64), "arm64": byte(elf.EM_AARCH64)}[runtime.GOARCH]
 
 // isVariable reports whether a shell takes name for a variable's.
 func isVariable(name string) bool {

@@ -77,6 +77,10 @@ func (m *OS) newWarden() (*warden, error) {
 		return nil, errors.New("warden: it ended before it was ready (its reason is on standard error)")
 	}
 	w.holds = r.value
+	if missing := m.expect &^ w.holds; missing != 0 {
+		w.kill()
+		return nil, fmt.Errorf("warden: commands would be less confined than this daemon is able to confine them (%#x)", missing)
+	}
 	return w, nil
 }
 
