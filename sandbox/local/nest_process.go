@@ -109,6 +109,9 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{theirs, runtimeBin, execdBin, reinBin}
+	if k.cfg.Runtime.Kind == kindGVisor {
+		cmd.ExtraFiles = withRoom(cmd.ExtraFiles, theirs)
+	}
 	cmd.SysProcAttr = nestAttributes(k.cfg.Info.IDBase)
 	cmd.Stderr = k.nest.log
 	k.nest.stdin, err = cmd.StdinPipe()
@@ -145,6 +148,22 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 		return nil, err
 	}
 	return conn.(*net.UnixConn), nil
+}
+
+// roomyFD is above every descriptor that gVisor's sentry uses while it starts.
+const roomyFD = 300
+
+// withRoom gives the new process a table of descriptors that is large enough
+// from the beginning. The sentry moves its standard streams to 253 and above;
+// to enlarge the table of a process with threads, the kernel waits until every
+// CPU has been idle or switched (expand_fdtable in fs/file.c): 5 to 10 ms of a
+// sandbox's start. A process that has just been forked does not wait, and what
+// it starts inherits the table's size together with an open descriptor.
+func withRoom(files []*os.File, any *os.File) []*os.File {
+	last := make([]*os.File, roomyFD-3+1)
+	copy(last, files)
+	last[roomyFD-3] = any
+	return last
 }
 
 // oomCounter reports whether execd is given the cgroup's counter. gVisor's
