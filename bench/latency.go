@@ -16,8 +16,6 @@ type subject struct {
 	create func(context.Context) (machine, error)
 	// fleeting subjects have no machine apart from the command.
 	fleeting bool
-	// slow subjects run one command where others run many.
-	slow bool
 }
 
 // A machine runs the command true, and can be ended.
@@ -33,10 +31,9 @@ type figures struct {
 
 // The subjects the targets compare.
 const (
-	reinRunc    = "rein, runc"
-	reinGVisor  = "rein, gVisor"
-	docker      = "docker run -d / exec"
-	dockerWhole = "docker run true"
+	reinRunc   = "rein, runc"
+	reinGVisor = "rein, gVisor"
+	docker     = "docker run -d / exec"
 )
 
 // latency measures all subjects turn by turn, so that what disturbs the
@@ -53,11 +50,7 @@ func latency(ctx context.Context, c config) error {
 	each := max(c.commands/c.creates, 1)
 	for i := range c.creates + 1 {
 		for _, s := range subjects {
-			n := each
-			if s.slow {
-				n = 1
-			}
-			f, err := once(ctx, s, n)
+			f, err := once(ctx, s, each)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
@@ -116,17 +109,14 @@ func printLatency(subjects []subject, results map[string]*figures, notes []strin
 	if !ok {
 		return
 	}
-	whole := results[dockerWhole]
-	fmt.Println("\nTargets, by p50 (a fresh machine and true in it; then true in one that is there)")
+	fmt.Println("\nTargets, by p50")
 	for _, t := range []struct {
 		subject         string
 		create, command float64
 	}{{reinRunc, 3, 20}, {reinGVisor, 1.5, 5}} {
 		r := results[t.subject]
-		ours := quantile(r.ready, 50) + quantile(r.command, 50)
-		target(t.subject+": faster than docker run", ratio(quantile(whole.command, 50), ours), t.create, "×")
-		target(t.subject+": faster than docker exec", ratio(quantile(peer.command, 50), quantile(r.command, 50)), t.command, "×")
-		fmt.Printf("  %-52s %8.1f×\n", t.subject+": ready faster than docker run -d", ratio(quantile(peer.ready, 50), quantile(r.ready, 50)))
+		target(t.subject+": ready faster than docker run", ratio(peer.ready, r.ready), t.create, "×")
+		target(t.subject+": command faster than docker exec", ratio(peer.command, r.command), t.command, "×")
 	}
 }
 
@@ -139,7 +129,12 @@ func target(what string, got, want float64, unit string) {
 	fmt.Printf("  %-52s %8.1f%s  (target %g%s)  %s\n", what, got, unit, want, unit, word)
 }
 
-func ratio(peer, ours time.Duration) float64 { return float64(peer) / max(float64(ours), 1) }
+func ratio(peer, ours []time.Duration) float64 {
+	if len(ours) == 0 {
+		return 0
+	}
+	return float64(quantile(peer, 50)) / float64(quantile(ours, 50))
+}
 
 // quantile returns the p-th percentile by nearest rank, 0 of nothing.
 func quantile(d []time.Duration, p int) time.Duration {
