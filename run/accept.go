@@ -101,7 +101,8 @@ func (r *runner) accept(ctx context.Context, checks []Check) error {
 			return err
 		}
 	}
-	if fault != nil && verdict != No {
+	unseen := len(r.o.Protect) > 0 && !r.guarded
+	if (fault != nil || unseen) && verdict != No {
 		verdict = Unclear
 	}
 	r.mu.Lock()

@@ -227,7 +227,7 @@ func conclusion(rep *Report, out Outcome) string {
 func refusal(rep *Report) string {
 	for _, p := range rep.Protected {
 		if !p.Unchanged {
-			return "it changed " + p.Path + ", which is protected"
+			return "it " + p.breach()
 		}
 	}
 	for _, c := range rep.Checks {

@@ -62,6 +62,7 @@ type runner struct {
 	background []string // call ids of which something may still run
 	spills     []tool.Spill
 	lost       error // the sandbox ended by itself
+	guarded    bool  // what is protected was looked at
 
 	finish   sync.Once
 	finished chan struct{} // closed when finish is over

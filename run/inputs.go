@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,20 +37,6 @@ func (r *runner) scan(ctx context.Context) error {
 		in.Skipped = append(in.Skipped, Skipped(s))
 	}
 	return nil
-}
-
-// checkProtected warns of patterns that protect nothing, which is how a slip of
-// the hand looks.
-func (r *runner) checkProtected() {
-	for _, p := range r.o.Protect {
-		if strings.HasPrefix(p, "!") { // takes files out of what others protect
-			continue
-		}
-		ps := protected(p)
-		if !slices.ContainsFunc(r.inputs.Entries, func(e *workspace.Entry) bool { return e.Type != workspace.Dir && ps.Covers(e.Path) }) {
-			r.warn("%s protects nothing: no file of the workspace matches", p)
-		}
-	}
 }
 
 func (r *runner) closeInputs() {

@@ -19,6 +19,7 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 	"line":    line,
 	"value":   value,
 	"targets": targets,
+	"fate":    Protected.fate,
 	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"sign":    func(ok bool) string { return map[bool]string{true: "passed", false: "FAILED"}[ok] },
 }).Parse(`# Run {{.RunID}}
@@ -58,7 +59,7 @@ Hint: {{line .}}
 {{quote .}}{{end}}{{with .Stderr}}
 
 {{quote .}}{{end}}{{end}}{{end}}{{range .Protected}}
-- {{if .Unchanged}}unchanged{{else}}CHANGED{{end}}: {{code .Path}}, SHA-256 {{.Before}}{{if not .Unchanged}} → {{with .After}}{{.}}{{else}}gone{{end}}{{end}}{{end}}
+- {{fate .}}: {{code .Path}}, SHA-256 {{with .Before}}{{line .}}{{else}}none{{end}}{{if not .Unchanged}} → {{with .After}}{{line .}}{{else}}none{{end}}{{end}}{{end}}
 {{end}}
 ## Outputs
 {{with .Patch}}

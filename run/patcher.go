@@ -51,6 +51,7 @@ func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
 			return fmt.Errorf("patch: %s: %w", s.path, err)
 		}
 	}
+	r.guarded = true
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -58,6 +59,9 @@ func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
 	p.info.SHA256, p.info.Bytes = hex.EncodeToString(h.Sum(nil)), st.Size()
 	if p.secrets > 0 {
 		r.warn("%d files of the patch contain a known secret", p.secrets)
+	}
+	if len(p.unwatched) > 0 {
+		r.warn("new where files are protected, but left out by ignore files and so not looked at: %s", list(p.unwatched))
 	}
 	for _, s := range p.info.Skipped {
 		r.warn("%s is not in the patch: %s", s.Path, s.Reason)
@@ -93,7 +97,7 @@ func (p *patcher) walk() ([]execd.FileInfo, error) {
 		}
 		level = nil
 		for _, info := range slices.Concat(lists...) {
-			if rel := p.rel(info.Path); p.old[rel] == nil && p.foreign(rel, info.Type) {
+			if rel := p.rel(info.Path); p.old[rel] == nil && p.foreign(rel, info) {
 				continue
 			}
 			if found = append(found, info); len(found) > 2*MaxOutputFiles {
@@ -123,17 +127,16 @@ func (p *patcher) rel(name string) string {
 // foreign reports whether something that was not copied in is no part of the
 // work: a repository's own files, build products, and credentials, which are
 // named in the report.
-func (p *patcher) foreign(rel, kind string) bool {
-	switch {
-	case inRepository(rel):
-		return true
-	case p.r.inputs != nil && p.r.inputs.Ignores(rel, kind == "directory"):
-		return true
-	case tool.Secret(rel):
+func (p *patcher) foreign(rel string, info execd.FileInfo) bool {
+	ignored := inRepository(rel) || p.r.inputs != nil && p.r.inputs.Ignores(rel, info.Type == "directory")
+	secret := !ignored && tool.Secret(rel)
+	if secret {
 		p.skip(rel, "it is where credentials are kept")
-		return true
 	}
-	return false
+	if ignored || secret {
+		p.guardForeign(rel, info, secret)
+	}
+	return ignored || secret
 }
 
 // compare pairs the inputs with what is there now, in the order of their paths.
@@ -174,8 +177,10 @@ type patcher struct {
 	info    *PatchInfo
 	bytes   int64
 	secrets int
-	protect workspace.Patterns
-	old     map[string]*workspace.Entry // what was copied in, but for directories
+	protect guards
+	// unwatched are new things in protected places that are not looked at.
+	unwatched []string
+	old       map[string]*workspace.Entry // what was copied in, but for directories
 }
 
 func newPatcher(ctx context.Context, r *runner, cwd string, w io.Writer) *patcher {
@@ -192,19 +197,6 @@ func newPatcher(ctx context.Context, r *runner, cwd string, w io.Writer) *patche
 	return p
 }
 
-// protected are the patterns of Options.Protect. People also write "./a" for
-// the a at the top.
-func protected(patterns ...string) workspace.Patterns {
-	var b strings.Builder
-	for _, p := range patterns {
-		if rest, ok := strings.CutPrefix(p, "./"); ok {
-			p = "/" + rest
-		}
-		b.WriteString(p + "\n")
-	}
-	return workspace.Compile(b.String())
-}
-
 func (p *patcher) skip(name, why string) {
 	p.info.Skipped = append(p.info.Skipped, Skipped{Path: name, Reason: why})
 }
@@ -216,10 +208,10 @@ func (p *patcher) add(s pair) error {
 			p.skip(s.path, string(why))
 			err = nil
 		}
-		p.guard(s, "unknown")
+		p.guard(s, after, unknown)
 		return err
 	}
-	p.guard(s, sum)
+	p.guard(s, after, sum)
 	before, same, err := p.before(s, after, sum)
 	if err != nil || same {
 		return err
@@ -295,19 +287,27 @@ func (p *patcher) after(s pair) (patch.Side, string, error) {
 	return side, moved.SHA256, err
 }
 
+// mode is the mode of an input.
+func mode(e *workspace.Entry) patch.Mode {
+	switch {
+	case e.Type == workspace.Link:
+		return patch.Link
+	case e.Perm&0o100 != 0:
+		return patch.Executable
+	}
+	return patch.Regular
+}
+
 // before is the file as it was copied in; same when nothing about it changed.
 func (p *patcher) before(s pair, after patch.Side, sum string) (patch.Side, bool, error) {
 	e := s.before
 	if e == nil {
 		return patch.Side{}, false, nil
 	}
-	side := patch.Side{Mode: patch.Regular}
-	switch {
-	case e.Type == workspace.Link:
-		side = patch.Side{Mode: patch.Link, Data: []byte(e.Target)}
+	side := patch.Side{Mode: mode(e)}
+	if e.Type == workspace.Link {
+		side.Data = []byte(e.Target)
 		return side, after.Mode == patch.Link && e.Target == string(after.Data), nil
-	case e.Perm&0o100 != 0:
-		side.Mode = patch.Executable
 	}
 	if e.SHA256 == sum {
 		if side.Mode == after.Mode {
@@ -327,19 +327,4 @@ func (p *patcher) before(s pair, after patch.Side, sum string) (patch.Side, bool
 	}
 	side.Data = data
 	return side, false, err
-}
-
-// guard compares a protected file.
-func (p *patcher) guard(s pair, sum string) {
-	e := s.before
-	if e == nil || !p.protect.Covers(e.Path) {
-		return
-	}
-	before := e.SHA256
-	if e.Type == workspace.Link {
-		before = "link " + e.Target
-	}
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	p.r.report.Protected = append(p.r.report.Protected, Protected{Path: e.Path, Before: before, After: sum, Unchanged: before == sum})
 }

@@ -134,12 +134,19 @@ type CheckResult struct {
 	Error      string `json:"error,omitempty"` // it could not be run
 }
 
-// Protected is one file the worker must not change.
+// Protected is one file the worker must not change: each that was there at the
+// beginning, and each that is new where files are protected. Unless it is
+// unchanged it is a breach, and the run is not accepted.
 type Protected struct {
-	Path      string `json:"path"`
-	Before    string `json:"before"` // SHA-256
-	After     string `json:"after"`  // empty when it is gone
+	Path string `json:"path"`
+	// Before and After are SHA-256, "link TARGET" for a symbolic link, and empty
+	// for a file that was not, or no longer is, there. After is "unknown" when
+	// the file could not be read, which is a breach.
+	Before    string `json:"before"`
+	After     string `json:"after"`
 	Unchanged bool   `json:"unchanged"`
+	// Kind of the breach, as in Change; empty without one.
+	Kind string `json:"kind,omitempty"`
 }
 
 // Inputs is what was copied in.

@@ -34,8 +34,13 @@ type Options struct {
 	// any the outcome says "unchecked".
 	Accept []Check
 	// Protect are patterns of workspace files (as in a .gitignore; "./" at the
-	// beginning means the top, too) that the worker must not change: acceptance
-	// fails when one did. A pattern that matches no file is warned of.
+	// beginning means the top, too) that the worker must not change, delete or
+	// add to: a new file that matches, or lies in a directory that does, is a
+	// breach as a changed one is. Any breach is in Report.Protected and means
+	// that the work is not accepted, whatever the checks say, and Apply asks
+	// about its file. What the workspace's ignore files leave out is not looked
+	// at; where it is new and matches there is a warning. A pattern that matches
+	// no file at the beginning is warned of, too.
 	Protect []string
 	// Artifacts are paths and patterns, relative to the workspace or absolute,
 	// brought out into artifacts/ before the sandbox ends.

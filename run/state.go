@@ -114,8 +114,9 @@ type Concern = patch.Concern
 // Everything is checked before anything is written: the patch is the one the
 // report names, paths that lead outside, also through symbolic links, and
 // contents that do not match are refused and change nothing. For each file
-// that could run by itself later confirm is asked; false stops without a
-// change. A nil confirm refuses.
+// that was to be left unchanged (Options.Protect), then for each that could run
+// by itself later, confirm is asked; false stops without a change. A nil
+// confirm refuses.
 func Apply(ctx context.Context, dir, target string, confirm func(Concern) (bool, error)) ([]Change, error) {
 	rep, err := ReadReport(dir)
 	if err != nil {
@@ -139,7 +140,13 @@ func Apply(ctx context.Context, dir, target string, confirm func(Concern) (bool,
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	done, err := patch.Apply(ctx, target, f, confirm)
+	var breaches []Concern
+	for _, p := range rep.Protected {
+		if !p.Unchanged {
+			breaches = append(breaches, Concern{Path: p.Path, Kind: "protected", Why: "the run was to leave it unchanged"})
+		}
+	}
+	done, err := patch.Apply(ctx, target, f, confirm, breaches...)
 	var out []Change
 	for _, c := range done {
 		out = append(out, Change{Path: c.Path, Kind: string(c.Kind)})

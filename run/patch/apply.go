@@ -28,8 +28,9 @@ var ErrDeclined = errors.New("declined; nothing was changed")
 // touched: names are confined to it, and no directory on the way to a file may
 // be a symbolic link.
 //
-// confirm is asked about every Concern; a nil confirm refuses them all.
-func Apply(ctx context.Context, dir string, r io.Reader, confirm func(Concern) (bool, error)) ([]Change, error) {
+// confirm is asked about every Concern, and before about those of more whose
+// files the patch changes; a nil confirm refuses them all.
+func Apply(ctx context.Context, dir string, r io.Reader, confirm func(Concern) (bool, error), more ...Concern) ([]Change, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func Apply(ctx context.Context, dir string, r io.Reader, confirm func(Concern) (
 	if err := root.Mkdir(a.stage, 0o700); err != nil {
 		return nil, err
 	}
-	changes, err := a.all(ctx, r, confirm)
+	changes, err := a.all(ctx, r, confirm, more)
 	// The old versions of changed files are in the stage as well.
 	return changes, errors.Join(err, root.RemoveAll(a.stage))
 }
@@ -62,7 +63,7 @@ type step struct {
 	placed   bool
 }
 
-func (a *applier) all(ctx context.Context, r io.Reader, confirm func(Concern) (bool, error)) ([]Change, error) {
+func (a *applier) all(ctx context.Context, r io.Reader, confirm func(Concern) (bool, error), more []Concern) ([]Change, error) {
 	var concerns []Concern
 	for p := NewReader(r); ; {
 		d, err := p.Next()
@@ -83,7 +84,8 @@ func (a *applier) all(ctx context.Context, r io.Reader, confirm func(Concern) (b
 	if err := a.conflicts(); err != nil {
 		return nil, err
 	}
-	for _, c := range concerns {
+	more = slices.DeleteFunc(slices.Clone(more), func(c Concern) bool { _, there := a.seen[c.Path]; return !there })
+	for _, c := range append(more, concerns...) {
 		if confirm == nil {
 			return nil, fmt.Errorf("%s: %s, and nobody was asked: %w", c.Path, c.Why, ErrDeclined)
 		}
@@ -286,31 +288,5 @@ func (a *applier) prune() {
 				break
 			}
 		}
-	}
-}
-
-// List reads a patch and returns its changes without applying it.
-func List(r io.Reader) ([]Change, []Concern, error) {
-	var changes []Change
-	var concerns []Concern
-	for p := NewReader(r); ; {
-		d, err := p.Next()
-		if err == io.EOF {
-			return changes, concerns, nil
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		kind := Modified
-		switch {
-		case d.Created:
-			kind = Added
-		case d.Removed:
-			kind = Deleted
-		case d.NewBlob == "":
-			kind = Moded
-		}
-		changes = append(changes, Change{Path: d.Path, Kind: kind})
-		concerns = append(concerns, d.Concerns()...)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // overlooked: a person decides about it.
 type Concern struct {
 	Path string
-	Kind string // "hook", "ci", "executable", "link", "dotfile"
+	Kind string // "hook", "ci", "executable", "link", "dotfile", or the caller's own
 	Why  string
 }
 
