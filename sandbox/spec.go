@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"regexp"
 	"strings"
@@ -30,9 +31,8 @@ func (s Spec) Check() error {
 			return bad("labels", "%w", err)
 		}
 	}
-	r := s.Resources
-	if r.CPU < 0 || r.Memory < 0 || r.PIDs < 0 || r.Disk < 0 {
-		return bad("resources", "a limit is negative")
+	if err := s.Resources.Check(); err != nil {
+		return err
 	}
 	for _, m := range s.Mounts {
 		for _, p := range []string{m.Source, m.Target} {
@@ -42,6 +42,49 @@ func (s Spec) Check() error {
 		}
 	}
 	return CheckCapabilities(s.Require)
+}
+
+// The least a sandbox can start and run a command with: execd is a program of
+// 7 MB that is copied in, starts in 24 MiB under runc, and has some twenty
+// threads that count as processes there. With less CPU it takes longer to start
+// than providers wait.
+const (
+	MinCPU    = 0.05     // cores
+	MinMemory = 32 << 20 // bytes
+	MinPIDs   = 32
+	MinDisk   = 16 << 20 // bytes
+)
+
+// Check reports the first limit, in the order of the fields, that no sandbox
+// could start with, as KindInvalid with Subject "resources.memory" and the like.
+// Zeroes are fine: they take the provider's defaults.
+func (r Resources) Check() error {
+	for _, l := range []struct {
+		name       string
+		ok         bool
+		got, least string
+	}{
+		{"cpu", r.CPU == 0 || r.CPU >= MinCPU && !math.IsInf(r.CPU, 1), fmt.Sprintf("%g cores", r.CPU), fmt.Sprintf("%g cores", MinCPU)},
+		{"memory", r.Memory == 0 || r.Memory >= MinMemory, bytesOf(r.Memory), bytesOf(MinMemory)},
+		{"pids", r.PIDs == 0 || r.PIDs >= MinPIDs, fmt.Sprintf("%d processes", r.PIDs), fmt.Sprintf("%d processes", MinPIDs)},
+		{"disk", r.Disk == 0 || r.Disk >= MinDisk, bytesOf(r.Disk), bytesOf(MinDisk)},
+	} {
+		if !l.ok {
+			return &Error{Kind: KindInvalid, Op: "create", Subject: "resources." + l.name,
+				Err: fmt.Errorf("no sandbox can start with %s", l.got), Hint: "give at least " + l.least + ", or leave it out for the default"}
+		}
+	}
+	return nil
+}
+
+// bytesOf writes a size with the largest binary unit that is exact.
+func bytesOf(n int64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB"}
+	i := 0
+	for ; i < len(units)-1 && n != 0 && n%1024 == 0; i++ {
+		n /= 1024
+	}
+	return fmt.Sprintf("%d %s", n, units[i])
 }
 
 // Kubernetes' rules for labels: an optional DNS prefix, a name and a value of

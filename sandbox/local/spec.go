@@ -41,8 +41,8 @@ func (p *Provider) complete(s sandbox.Spec, plan cgroupPlan) (sandbox.Spec, erro
 	}
 	explicit := s.Resources
 	s.Resources = withDefaults(s.Resources, p.opts.Resources)
-	if r := s.Resources; r.CPU < 0.01 || r.Memory < 16<<20 || r.PIDs < 4 || r.Disk < 1<<20 {
-		return refuse(sandbox.KindInvalid, "resources", "a sandbox needs at least 0.01 cores, 16 MiB of memory, 4 processes and 1 MiB of disk")
+	if err := s.Resources.Check(); err != nil { // the defaults are an option, too
+		return s, err
 	}
 	if err := p.checkRequired(s.Require, explicit, plan); err != nil {
 		return s, err

@@ -127,7 +127,7 @@ func TestMemoryRefuses(t *testing.T) {
 	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
 	for name, spec := range map[string]sandbox.Spec{
 		"image":  {TTL: time.Minute, Image: "debian"},
-		"limits": {TTL: time.Minute, Resources: sandbox.Resources{PIDs: 10}},
+		"limits": {TTL: time.Minute, Resources: sandbox.Resources{PIDs: 64}},
 		"mounts": {TTL: time.Minute, Mounts: []sandbox.Mount{{Source: "/tmp", Target: "/mnt"}}},
 	} {
 		if _, err := m.Create(t.Context(), spec); sandbox.KindOf(err) != sandbox.KindUnsupported {
