@@ -166,11 +166,13 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	c.id = c.command.CallID
 	stream, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	looking, stopLooking := context.WithCancel(ctx)
 	done := make(chan struct{})
 	watched := make(chan struct{})
-	go func() { defer close(watched); c.watch(ctx, done, cancel) }()
+	go func() { defer close(watched); c.watch(ctx, looking, done, cancel) }()
 	outcome, err := s.client.Run(stream, c.request(), c.event)
 	close(done)
+	stopLooking()
 	<-watched
 
 	r := Result{CallID: c.id, SandboxID: s.id, Outcome: outcome, Known: c.known}

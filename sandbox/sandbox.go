@@ -21,8 +21,9 @@ import (
 // failure is a value in Result, never an error.
 //
 // Every operation has an end: a context without a deadline gets one of
-// DefaultOpTimeout, except Run, Wait, Upload and Download, which end with their
-// command or transfer.
+// DefaultOpTimeout, except Run, Wait, Upload, UploadAll and Download, which end
+// with their command or transfer, and Create, for which its provider has one.
+// The single requests that Run, Wait and Create make are bounded all the same.
 type Sandbox struct {
 	provider Provider
 	opt      Options

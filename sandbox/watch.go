@@ -20,8 +20,8 @@ const (
 
 // watch interrupts the command when ctx ends or a writer fails, and gives up on
 // the stream when that does not end it or the sandbox is lost. It returns when
-// done is closed.
-func (c *call) watch(ctx context.Context, done <-chan struct{}, giveUp context.CancelCauseFunc) {
+// done is closed; looking ends then, too, and with it what is being asked.
+func (c *call) watch(ctx, looking context.Context, done <-chan struct{}, giveUp context.CancelCauseFunc) {
 	s := c.sandbox
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -44,11 +44,14 @@ func (c *call) watch(ctx context.Context, done <-chan struct{}, giveUp context.C
 			giveUp(context.Cause(ctx))
 			return
 		case <-progress:
-			if st, err := s.client.Status(ctx, c.id); err == nil && st.Rein != nil && !isClosed(done) {
+			short, cancel := context.WithTimeout(looking, VerifyTimeout)
+			st, err := s.client.Status(short, c.id)
+			cancel()
+			if err == nil && st.Rein != nil && !isClosed(done) {
 				c.command.Progress(st.Rein.Bytes)
 			}
 		case <-look.C:
-			short, cancel := context.WithTimeout(ctx, VerifyTimeout)
+			short, cancel := context.WithTimeout(looking, VerifyTimeout)
 			info, err := s.provider.Get(short, s.id)
 			cancel()
 			if KindOf(err) == KindNotFound || err == nil && info.State == StateLost {
@@ -168,7 +171,9 @@ func logPathOf(st execd.Status) string {
 func (s *Sandbox) await(ctx context.Context, id string, begun bool) (execd.Status, error) {
 	lastAnswer, missing := time.Now(), 0
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, longestPoll) {
-		st, err := s.client.Status(ctx, id)
+		short, cancel := bounded(ctx, DefaultOpTimeout)
+		st, err := s.client.Status(short, id)
+		cancel()
 		switch {
 		case err == nil && (begun || !st.Running):
 			return st, nil
