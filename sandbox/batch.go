@@ -2,10 +2,8 @@ package sandbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 
@@ -19,6 +17,10 @@ type Source struct {
 	Mode fs.FileMode
 	// Open returns the content, which is closed after use.
 	Open func() (io.ReadCloser, error)
+	// SHA256, when set, is asked when the upload has ended, and gives the hash,
+	// in hexadecimal, of what was read. It is for who computes it while reading
+	// anyway; without it UploadAll does.
+	SHA256 func() string
 }
 
 // UploadAll writes many files with as few requests as the sandbox's execd
@@ -26,72 +28,70 @@ type Source struct {
 // not at all; files before a failing one stay. What arrived is compared with
 // what was sent.
 func (s *Sandbox) UploadAll(ctx context.Context, dir string, files []Source, a Access) error {
+	for _, f := range files {
+		if err := checkName("upload", f.Path); err != nil {
+			return err
+		}
+	}
 	in := FileIntent{Op: "upload", Path: dir, Range: fmt.Sprintf("%d files", len(files))}
 	return s.file(ctx, a, in, func(ctx context.Context, out *FileOutcome) error {
 		sent := make([]execd.Source, len(files))
-		hashes := make([]*hashing, len(files))
+		sources := make([]*source, len(files))
 		for i, f := range files {
 			mode := octal(f.Mode)
-			hashes[i] = &hashing{}
+			src := &source{} // its hash begins when its turn comes
+			sources[i] = src
 			sent[i] = execd.Source{
 				Metadata: execd.UploadMetadata{Path: s.abs(f.Path), Mode: &mode, Rein: &execd.UploadOptions{Root: s.root(a)}},
-				Open:     func() (io.ReadCloser, error) { return hashes[i].open(f.Open) },
+				Open:     func() (io.ReadCloser, error) { return src.open(f) },
 			}
 		}
 		list, err := s.client.UploadAll(ctx, sent)
-		for _, h := range hashes {
-			out.Bytes += h.bytes
-		}
 		out.Entries = len(files)
-		if err != nil {
-			for i, h := range hashes {
-				if h.err != nil {
-					return &Error{Kind: KindHost, Op: "upload", Subject: files[i].Path, Err: h.err}
-				}
-			}
-			return err
+		transfers, readErr := finishAll(sources, files)
+		for _, t := range transfers {
+			out.Bytes += t.Bytes
 		}
-		if len(list) == 0 && !s.ours() {
+		switch {
+		case err != nil && readErr != nil:
+			return readErr
+		case err != nil:
+			return err
+		case len(list) == 0 && !s.ours():
 			return nil
 		}
-		for i, h := range hashes {
-			if i >= len(list) || list[i].SHA256 != h.sum() {
-				return &Error{Kind: KindInternal, Op: "upload", Subject: files[i].Path, Err: fmt.Errorf("it did not arrive as it was sent")}
+		for i, t := range transfers {
+			if i >= len(list) || list[i].SHA256 != t.SHA256 {
+				return &Error{Kind: KindInternal, Op: "upload", Subject: files[i].Path, Err: errors.New("it did not arrive as it was sent")}
 			}
 		}
 		return nil
 	})
 }
 
-// hashing counts and hashes what is read of one source, and keeps its error.
-type hashing struct {
-	source io.ReadCloser
-	hash   hash.Hash
-	bytes  int64
-	err    error
-}
-
-func (h *hashing) open(open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
-	h.source, h.err = open()
-	h.hash = sha256.New()
-	return h, h.err
-}
-
-func (h *hashing) Read(p []byte) (int, error) {
-	n, err := h.source.Read(p)
-	h.hash.Write(p[:n]) // a hash does not fail
-	h.bytes += int64(n)
-	if err != nil && err != io.EOF {
-		h.err = err
+// open opens f as the source.
+func (r *source) open(f Source) (io.ReadCloser, error) {
+	content, err := f.Open()
+	if err != nil {
+		r.err = err
+		return nil, err
 	}
-	return n, err
+	r.start(content, f.SHA256)
+	return struct {
+		io.Reader
+		io.Closer
+	}{r, content}, nil
 }
 
-func (h *hashing) Close() error { return h.source.Close() }
-
-func (h *hashing) sum() string {
-	if h.hash == nil {
-		return ""
+// finishAll is what was read of each file, and the first error in reading.
+func finishAll(sources []*source, files []Source) ([]Transfer, error) {
+	transfers := make([]Transfer, len(sources))
+	var first error
+	for i, src := range sources {
+		var err error
+		if transfers[i], err = src.finish(); err != nil && first == nil {
+			first = &Error{Kind: KindHost, Op: "upload", Subject: files[i].Path, Err: err}
+		}
 	}
-	return hex.EncodeToString(h.hash.Sum(nil))
+	return transfers, first
 }

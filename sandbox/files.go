@@ -7,12 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"path"
 	"strings"
-	"sync"
+	"unicode/utf8"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
@@ -84,7 +83,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string, o ReadOptions) (Con
 }
 
 func (s *Sandbox) readLines(ctx context.Context, p string, o ReadOptions) (Content, error) {
-	info, err := s.client.Stat(ctx, s.root(o.Access), p) // lines are sent without a length
+	info, err := s.stat(ctx, o.Access, p) // lines are sent without a length
 	if err != nil {
 		return Content{}, err
 	}
@@ -95,7 +94,7 @@ func (s *Sandbox) readLines(ctx context.Context, p string, o ReadOptions) (Conte
 	}
 	defer d.Close()
 	data, err := io.ReadAll(io.LimitReader(d, o.Max+1))
-	c := Content{Data: data, Size: max(info[p].Size, int64(len(data)))}
+	c := Content{Data: data, Size: max(info.Size, int64(len(data)))}
 	if int64(len(data)) > o.Max {
 		c.Data, c.Truncated = data[:o.Max], true
 	}
@@ -105,8 +104,8 @@ func (s *Sandbox) readLines(ctx context.Context, p string, o ReadOptions) (Conte
 func (s *Sandbox) readBytes(ctx context.Context, p string, o ReadOptions) (Content, error) {
 	d, err := s.client.Download(ctx, execd.DownloadRequest{Path: p, Root: s.root(o.Access), Offset: o.Offset, Length: o.Max})
 	if e, ok := errors.AsType[*execd.Error](err); ok && e.Code == execd.CodeRange { // nothing there
-		info, err := s.client.Stat(ctx, s.root(o.Access), p)
-		return Content{Size: info[p].Size}, err
+		info, err := s.stat(ctx, o.Access, p)
+		return Content{Size: info.Size}, err
 	}
 	if err != nil {
 		return Content{}, err
@@ -151,40 +150,6 @@ func (s *Sandbox) Upload(ctx context.Context, path string, r io.Reader, o WriteO
 	return s.upload(ctx, "upload", path, r, -1, o)
 }
 
-// source counts and hashes what is read, and keeps its error. The transport may
-// go on reading after it has returned an early answer: finish ends that.
-type source struct {
-	mu    sync.Mutex
-	r     io.Reader
-	sum   hash.Hash
-	bytes int64
-	err   error
-	over  bool
-}
-
-func (r *source) Read(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		return 0, fs.ErrClosed
-	}
-	n, err := r.r.Read(p)
-	r.sum.Write(p[:n])
-	r.bytes += int64(n)
-	if err != nil && err != io.EOF {
-		r.err = err
-	}
-	return n, err
-}
-
-// finish waits for a Read under way and lets no other happen.
-func (r *source) finish() (Transfer, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
-	return Transfer{Bytes: r.bytes, SHA256: hex.EncodeToString(r.sum.Sum(nil))}, r.err
-}
-
 func (s *Sandbox) upload(ctx context.Context, op, path string, r io.Reader, size int64, o WriteOptions) (Transfer, error) {
 	var t Transfer
 	in := FileIntent{Op: op, Path: path}
@@ -196,7 +161,8 @@ func (s *Sandbox) upload(ctx context.Context, op, path string, r io.Reader, size
 			return unsupported(op, path, "compares no hashes")
 		}
 		mode := octal(o.Mode)
-		src := &source{r: r, sum: sha256.New()}
+		src := &source{}
+		src.start(r, nil)
 		up, err := s.client.Upload(ctx, execd.UploadMetadata{Path: s.abs(path), Mode: &mode,
 			Rein: &execd.UploadOptions{Root: s.root(o.Access), ExpectedHash: o.ExpectedHash}}, src, size)
 		var readErr error
@@ -253,12 +219,25 @@ func (w *sink) Write(p []byte) (int, error) {
 // Stat describes a file without following a symbolic link at its end.
 func (s *Sandbox) Stat(ctx context.Context, path string, a Access) (execd.FileInfo, error) {
 	var info execd.FileInfo
-	err := s.file(ctx, a, FileIntent{Op: "stat", Path: path}, func(ctx context.Context, _ *FileOutcome) error {
-		infos, err := s.client.Stat(ctx, s.root(a), s.abs(path))
-		info = infos[s.abs(path)]
+	err := s.file(ctx, a, FileIntent{Op: "stat", Path: path}, func(ctx context.Context, _ *FileOutcome) (err error) {
+		info, err = s.stat(ctx, a, s.abs(path))
 		return err
 	})
 	return info, err
+}
+
+// stat describes the file at an absolute path. Its answer is JSON: a name that
+// is not UTF-8 is in it with U+FFFD for each byte that is not, and is put right.
+func (s *Sandbox) stat(ctx context.Context, a Access, p string) (execd.FileInfo, error) {
+	infos, err := s.client.Stat(ctx, s.root(a), p)
+	if err != nil {
+		return execd.FileInfo{}, err
+	}
+	info := infos[string([]rune(p))]
+	if !utf8.ValidString(p) {
+		info.Path = path.Clean(p)
+	}
+	return info, nil
 }
 
 // List describes what is beneath a directory, sorted by path, down to depth
@@ -297,13 +276,13 @@ func (s *Sandbox) Mkdir(ctx context.Context, path string, mode fs.FileMode, a Ac
 func (s *Sandbox) Remove(ctx context.Context, path string, a Access) error {
 	return s.file(ctx, a, FileIntent{Op: "remove", Path: path}, func(ctx context.Context, _ *FileOutcome) error {
 		p := s.abs(path)
-		infos, err := s.client.Stat(ctx, s.root(a), p)
+		info, err := s.stat(ctx, a, p)
 		switch {
 		case execd.IsNotFound(err):
 			return nil
 		case err != nil:
 			return err
-		case infos[p].Type == "directory":
+		case info.Type == "directory":
 			return s.client.RemoveAll(ctx, s.root(a), p)
 		}
 		return s.client.Remove(ctx, s.root(a), p)
@@ -347,8 +326,17 @@ func (s *Sandbox) file(ctx context.Context, a Access, in FileIntent, act func(co
 	return also(err, s.append(audit.KindFileOutcome, a.CallID, out))
 }
 
-// checkPaths refuses what a daemon that is not ours would not honour.
+// checkPaths refuses paths that would not arrive as they are, and what a daemon
+// that is not ours would not honour.
 func (s *Sandbox) checkPaths(in FileIntent) error {
+	switch in.Op {
+	case "write", "upload", "mkdir", "move": // the others send paths in a query
+		for _, p := range []string{in.Path, in.To} {
+			if err := checkName(in.Op, p); err != nil {
+				return err
+			}
+		}
+	}
 	if in.Root != "" && (!path.IsAbs(in.Root) || path.Clean(in.Root) != in.Root) {
 		return &Error{Kind: KindInvalid, Op: in.Op, Subject: in.Root, Err: errors.New("a root is a clean absolute path")}
 	}
@@ -364,6 +352,14 @@ func (s *Sandbox) checkPaths(in FileIntent) error {
 		}
 	}
 	return nil
+}
+
+// checkName refuses a path that JSON would change into another.
+func checkName(op, p string) error {
+	if utf8.ValidString(p) {
+		return nil
+	}
+	return &Error{Kind: KindInvalid, Op: op, Subject: p, Err: errors.New("its name is not UTF-8, and would be another in the sandbox")}
 }
 
 func unsupported(op, subject, why string) error {

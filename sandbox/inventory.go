@@ -10,7 +10,7 @@ import (
 
 // Inventory is List with the hash of every regular file, computed inside the
 // sandbox by execd. A sandbox whose execd is not ours gives no hashes. It takes
-// as long as reading the files does: ctx bounds it.
+// as long as reading the files does: give ctx a deadline that allows for it.
 func (s *Sandbox) Inventory(ctx context.Context, dir string, depth int, a Access) ([]execd.FileInfo, error) {
 	var infos []execd.FileInfo
 	in := FileIntent{Op: "inventory", Path: dir, Range: fmt.Sprintf("depth %d", depth)}
@@ -27,6 +27,9 @@ func (s *Sandbox) Inventory(ctx context.Context, dir string, depth int, a Access
 // down, which is required.
 func (s *Sandbox) Links(ctx context.Context, name string, a Access) ([]execd.FileInfo, error) {
 	name = path.Clean(s.abs(name))
+	if err := checkName("stat", name); err != nil {
+		return nil, err // it would not be found in the answer
+	}
 	var parts []string
 	for p := name; p != a.Root && p != "/"; p = path.Dir(p) {
 		parts = append([]string{p}, parts...)
