@@ -69,6 +69,9 @@ func (o *Options) check() error {
 		if a == "" || !filepath.IsAbs(a) && !filepath.IsLocal(a) {
 			return &UsageError{Field: "artifact " + a, Reason: "it leads out of the workspace", hint: "give an absolute path, or one in the workspace"}
 		}
+		if misnamed(a) {
+			return &UsageError{Field: fmt.Sprintf("artifact %+q", a), Reason: noUTF8, hint: "give the file another name in the sandbox"}
+		}
 	}
 	for _, c := range o.Accept {
 		if (c.Shell == "") == (len(c.Argv) == 0) {

@@ -70,10 +70,11 @@ No file was changed.{{end}}{{range .Skipped}}
 - left out: {{code .Path}}: {{line .Reason}}{{end}}
 {{else}}
 No patch.
-{{end}}{{if .Artifacts}}
+{{end}}{{if or .Artifacts .Unfetched}}
 Artifacts:
 {{range .Artifacts}}
-- {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}{{end}}
+- {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}{{end}}{{range .Unfetched}}
+- left out: {{code .Path}}: {{line .Reason}}{{end}}
 {{end}}{{if .Warnings}}
 ## Warnings
 {{range .Warnings}}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
@@ -18,6 +19,12 @@ import (
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/tool"
 )
+
+// maxTold is how many files that are left out, or fail, are told one by one.
+const maxTold = 20
+
+// errFull ends the bringing out of artifacts.
+var errFull = errors.New("more than 1 GiB or 50,000 files")
 
 // Bounds of what is brought out of one run.
 const (
@@ -38,6 +45,14 @@ func (r *runner) save(ctx context.Context) error {
 	}
 	return nil
 }
+
+// noUTF8 is why something in a sandbox is left where it is. Names travel as
+// JSON, where bytes that are no UTF-8 become U+FFFD: such a name cannot be asked
+// for, nor told from one that has this character. So neither is.
+const noUTF8 = "its name is no UTF-8, or has the character U+FFFD"
+
+// misnamed reports whether a name is such a one.
+func misnamed(name string) bool { return strings.ContainsRune(name, utf8.RuneError) }
 
 // store brings files out into the run's directory.
 type store struct {
@@ -72,6 +87,8 @@ func (s *store) artifact(want string) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	var errs []error
+	var left []Skipped
 	for _, f := range files {
 		if f.Type != "file" {
 			continue
@@ -80,12 +97,37 @@ func (s *store) artifact(want string) (n int, err error) {
 		if !inside {
 			name = path.Join("root", f.Path)
 		}
-		if err := s.fetch(f, root, name); err != nil {
-			return n, err
-		}
 		n++
+		if misnamed(name) {
+			left = append(left, Skipped{Path: f.Path, Reason: noUTF8})
+		} else if err := s.fetch(f, root, name); err != nil {
+			if errs = append(errs, err); len(errs) == maxTold || s.ctx.Err() != nil || errors.Is(err, errFull) {
+				break
+			}
+		}
 	}
-	return n, nil
+	s.leave(want, left)
+	return n, errors.Join(errs...)
+}
+
+// leave notes what of an artifact stays where it is, because of its name, unless
+// it is another artifact, too. Two files may be told of by the same name.
+func (s *store) leave(want string, left []Skipped) {
+	left = slices.DeleteFunc(left, func(f Skipped) bool { return s.seen[f.Path] })
+	if len(left) == 0 {
+		return
+	}
+	for _, f := range left {
+		s.seen[f.Path] = true
+	}
+	names := make([]string, len(left))
+	for i, f := range left {
+		names[i] = fmt.Sprintf("%+q", f.Path)
+	}
+	s.r.mu.Lock()
+	s.r.report.Unfetched = append(s.r.report.Unfetched, left...)
+	s.r.mu.Unlock()
+	s.r.warn("of artifact %s %s stay in the sandbox: %s", want, list(names), noUTF8)
 }
 
 // files lists what an artifact's name stands for, and the directory it is
@@ -122,7 +164,7 @@ func (s *store) fetch(f execd.FileInfo, root, name string) error {
 	}
 	s.seen[name] = true
 	if len(s.seen) > MaxOutputFiles || s.bytes+f.Size > MaxOutputBytes {
-		return errors.New("more than 1 GiB or 50,000 files")
+		return errFull
 	}
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("%q cannot be a file's name here", name)
@@ -136,7 +178,7 @@ func (s *store) fetch(f execd.FileInfo, root, name string) error {
 	}
 	moved, err := s.r.box.Download(s.ctx, f.Path, &bounded{w: out, left: MaxOutputBytes - s.bytes}, access(root))
 	if err = errors.Join(err, out.Close()); err != nil {
-		return err
+		return errors.Join(err, s.root.Remove(name)) // no half of a file
 	}
 	s.bytes += moved.Bytes
 	a := Artifact{Source: f.Path, Path: filepath.Join(s.r.dir, artifactsDir, name), Bytes: moved.Bytes, SHA256: moved.SHA256}

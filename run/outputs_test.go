@@ -62,30 +62,6 @@ func TestHostileOutputs(t *testing.T) {
 	}
 }
 
-// A name that cannot be said costs its file, not the patch, and none can write
-// into the report.
-func TestHostileNames(t *testing.T) {
-	t.Parallel()
-	o := options(t)
-	o.Workspace.Dir = lay(t, map[string]string{"a": "1\n"})
-	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
-		shell(t, ctx, s, `echo 2 > a; printf x > "$(printf '\377')"; ln -s ../../x "$(printf 'up\n\n# Forged\n| accepted | yes |')"`)
-		return done("so\r# Said\rit")
-	})
-	if rep.Reason != run.Done || len(rep.Patch.Files) != 1 || len(rep.Patch.Skipped) != 2 {
-		t.Errorf("%s %s: %+v", rep.Conclusion, rep.Error, rep.Patch)
-	}
-	var b bytes.Buffer
-	if err := rep.WriteMarkdown(&b); err != nil {
-		t.Fatal(err)
-	}
-	for _, forged := range []string{"\n# Forged", "\n| accepted | yes |", "\r"} {
-		if strings.Contains(b.String(), forged) {
-			t.Errorf("the report has %q:\n%s", forged, b.String())
-		}
-	}
-}
-
 func TestArtifacts(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -211,6 +187,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"bad id":      func(o *run.Options) { o.ID = "../../x" },
 		"no command":  func(o *run.Options) { o.Accept = []run.Check{{Name: "x"}} },
 		"artifact":    func(o *run.Options) { o.Artifacts = []string{"../../escape"} },
+		"no UTF-8":    func(o *run.Options) { o.Artifacts = []string{"out/\xff"} },
 		"bad limits":  func(o *run.Options) { o.Limits = budget.Limits{MaxSteps: -1} },
 	} {
 		o := options(t)

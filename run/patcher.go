@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
@@ -63,8 +62,11 @@ func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
 	if len(p.unwatched) > 0 {
 		r.warn("new where files are protected, but left out by ignore files and so not looked at: %s", list(p.unwatched))
 	}
-	for _, s := range p.info.Skipped {
+	for _, s := range p.info.Skipped[:min(len(p.info.Skipped), maxTold)] {
 		r.warn("%s is not in the patch: %s", s.Path, s.Reason)
+	}
+	if more := len(p.info.Skipped) - maxTold; more > 0 {
+		r.warn("%d more files are not in the patch", more)
 	}
 	r.mu.Lock()
 	r.report.Patch = p.info
@@ -97,7 +99,13 @@ func (p *patcher) walk() ([]execd.FileInfo, error) {
 		}
 		level = nil
 		for _, info := range slices.Concat(lists...) {
-			if rel := p.rel(info.Path); p.old[rel] == nil && p.foreign(rel, info) {
+			rel := p.rel(info.Path)
+			if p.old[rel] == nil && p.foreign(rel, info) {
+				continue
+			}
+			if misnamed(rel) {
+				p.skip(rel, noUTF8)
+				p.guard(pair{path: rel, after: &info}, patch.Side{}, unknown)
 				continue
 			}
 			if found = append(found, info); len(found) > 2*MaxOutputFiles {
@@ -255,6 +263,8 @@ func (p *patcher) after(s pair) (patch.Side, string, error) {
 		return patch.Side{}, "", err
 	case info.Type == "symlink" && info.Target == "":
 		return patch.Side{}, "", skipError("it is a symbolic link, and where it leads is not known")
+	case info.Type == "symlink" && misnamed(info.Target):
+		return patch.Side{}, "", skipError("it is a symbolic link to a name that is no UTF-8, or has the character U+FFFD")
 	case info.Type == "symlink":
 		return patch.Side{Mode: patch.Link, Data: []byte(info.Target)}, "link " + info.Target, nil
 	case info.Type != "file":
@@ -274,11 +284,8 @@ func (p *patcher) after(s pair) (patch.Side, string, error) {
 	var b bytes.Buffer
 	content := &bounded{w: &b, left: patch.MaxFile}
 	moved, err := p.r.box.Download(p.ctx, info.Path, content, access(p.cwd))
-	switch {
-	case content.left < 0:
+	if content.left < 0 {
 		return patch.Side{}, "", skipError("it is longer than its listing says")
-	case sandbox.KindOf(err) == sandbox.KindNotFound && strings.ContainsRune(info.Path, utf8.RuneError):
-		return patch.Side{}, "", skipError("its name is no UTF-8")
 	}
 	if sandbox.KindOf(err) == sandbox.KindConflict || sandbox.KindOf(err) == sandbox.KindDenied {
 		return patch.Side{}, "", skipError(err.Error())

@@ -54,7 +54,10 @@ type Report struct {
 	Inputs    Inputs     `json:"inputs"`
 	Patch     *PatchInfo `json:"patch,omitempty"`
 	Artifacts []Artifact `json:"artifacts,omitempty"`
-	Cleanup   Cleanup    `json:"cleanup"`
+	// Unfetched are files and directories among the artifacts that could not be
+	// brought out, and why.
+	Unfetched []Skipped `json:"artifacts_unfetched,omitempty"`
+	Cleanup   Cleanup   `json:"cleanup"`
 
 	Provenance Provenance `json:"provenance"`
 	AuditHead  Head       `json:"audit_head"`

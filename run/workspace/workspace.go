@@ -239,10 +239,8 @@ func (s *scanner) entry(name string, d fs.DirEntry, depth int) error {
 	case s.o.Secret != nil && s.o.Secret(name):
 		s.t.Secrets = append(s.t.Secrets, name)
 		return nil
-	case !utf8.ValidString(d.Name()):
-		// Sandboxes are told of files in JSON: there it would have another name,
-		// and a patch that removes this one.
-		s.skip(name, "its name is no UTF-8")
+	case misnamed(d.Name()):
+		s.skip(name, "its name is no UTF-8, or has the character U+FFFD")
 		return nil
 	}
 	info, err := s.t.root.Lstat(name)
@@ -266,8 +264,8 @@ func (s *scanner) entry(name string, d fs.DirEntry, depth int) error {
 			s.skip(name, "a symbolic link that leads out of the workspace")
 			return nil
 		}
-		if !utf8.ValidString(e.Target) {
-			s.skip(name, "a symbolic link to a name that is no UTF-8")
+		if misnamed(e.Target) {
+			s.skip(name, "a symbolic link to a name that is no UTF-8, or has the character U+FFFD")
 			return nil
 		}
 	case 0:
@@ -289,6 +287,11 @@ func (s *scanner) entry(name string, d fs.DirEntry, depth int) error {
 	it.Bytes += e.Size
 	return nil
 }
+
+// misnamed reports whether a name is no UTF-8 or cannot be told from one that is
+// none. Sandboxes are told of files in JSON, where such bytes become U+FFFD: the
+// file would have another name there, and a patch that removes this one.
+func misnamed(name string) bool { return strings.ContainsRune(name, utf8.RuneError) }
 
 func (s *scanner) skip(name, why string) {
 	s.t.Skipped = append(s.t.Skipped, Skip{Path: name, Reason: why})
