@@ -83,20 +83,23 @@ func BenchmarkOutput(b *testing.B) {
 
 // BenchmarkStart is the machine's part of a command, without HTTP.
 func BenchmarkStart(b *testing.B) {
-	opts := bestUser()
-	opts.Warden, opts.Dir = wardenArgs, publicDir(b)
-	m, err := daemon.NewOS(opts)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer m.Close()
-	for b.Loop() {
-		p, err := m.Start(daemon.Spec{ID: "b", Command: "true", Dir: "/", Env: testEnv})
-		if err != nil {
-			b.Fatal(err)
-		}
-		<-p.Gone()
-		p.Stdout().Close()
-		p.Stderr().Close()
+	for name, opts := range users(b) {
+		b.Run(name, func(b *testing.B) {
+			opts.Warden, opts.Dir = wardenArgs, publicDir(b)
+			m, err := daemon.NewOS(opts)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer m.Close()
+			for b.Loop() {
+				p, err := m.Start(daemon.Spec{ID: "b", Command: "true", Dir: "/", Env: testEnv})
+				if err != nil {
+					b.Fatal(err)
+				}
+				<-p.Gone()
+				p.Stdout().Close()
+				p.Stderr().Close()
+			}
+		})
 	}
 }

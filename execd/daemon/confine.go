@@ -145,10 +145,13 @@ func (w *wardenProc) dropPrivileges() error {
 	if err := keepCapabilities(keep); err != nil {
 		return fmt.Errorf("capset: %w", err)
 	}
-	if w.setup.Nested && w.holds&holdsBounding == 0 {
+	if !w.setup.Nested {
+		return nil
+	}
+	if w.holds&holdsBounding == 0 {
 		return fmt.Errorf("the capability bounding set could not be emptied")
 	}
-	return nil
+	return refuseAdminCalls()
 }
 
 // emptyBounding drops every capability from the bounding set and reports

@@ -22,7 +22,7 @@ type OSOptions struct {
 	// User runs the commands; nil runs them as the daemon's own user.
 	User *User
 	// Nested gives every command its own pid namespace, under the daemon's own
-	// uid. It needs CAP_SYS_ADMIN and CAP_SETPCAP and excludes User.
+	// uid. It needs CAP_SYS_ADMIN and CAP_SETPCAP and excludes User and Cgroup.
 	Nested bool
 	// Init says that this process is pid 1: every orphan is reaped.
 	Init bool
@@ -75,6 +75,10 @@ func NewOS(opts OSOptions) (*OS, error) {
 	}
 	if opts.Nested && opts.User != nil {
 		return nil, errors.New("execd: Nested runs commands as the daemon's own user")
+	}
+	if opts.Nested && opts.Cgroup != "" {
+		// Only clone3 starts a process in a cgroup, and a nested warden gives it up.
+		return nil, errors.New("execd: Nested commands cannot be started in a cgroup")
 	}
 	m := &OS{opts: opts, expect: expectedHolds(opts), live: make(map[*warden]bool)}
 	m.bash = newPipeTrap(opts.Dir)

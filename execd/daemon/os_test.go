@@ -12,7 +12,7 @@ import (
 )
 
 // users are the ways commands can run on this machine, root or not.
-func users(t *testing.T) map[string]daemon.OSOptions {
+func users(t testing.TB) map[string]daemon.OSOptions {
 	t.Helper()
 	m := map[string]daemon.OSOptions{"own user": {}}
 	if os.Geteuid() == 0 {
