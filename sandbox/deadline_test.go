@@ -117,7 +117,7 @@ func TestDeadlines(t *testing.T) {
 		"interrupt": func(ctx context.Context, s *sandbox.Sandbox) error { return s.Interrupt(ctx, "c") },
 		"metrics":   func(ctx context.Context, s *sandbox.Sandbox) error { _, err := s.Metrics(ctx); return err },
 		"renew":     func(ctx context.Context, s *sandbox.Sandbox) error { _, err := s.Renew(ctx, time.Now()); return err },
-		"pause":     func(ctx context.Context, s *sandbox.Sandbox) error { return s.Pause(ctx) },
+		"pause":     func(ctx context.Context, s *sandbox.Sandbox) error { return s.Pause(ctx, sandbox.PauseOptions{}) },
 		"resume":    func(ctx context.Context, s *sandbox.Sandbox) error { return s.Resume(ctx) },
 		"kill":      func(ctx context.Context, s *sandbox.Sandbox) error { return s.Kill(ctx) },
 		"create": func(ctx context.Context, s *sandbox.Sandbox) error {

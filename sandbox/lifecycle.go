@@ -44,10 +44,10 @@ func (s *Sandbox) Renew(ctx context.Context, until time.Time) (time.Time, error)
 }
 
 // Pause stops everything in the sandbox without ending it; KindUnsupported
-// when the provider has no CapPause.
-func (s *Sandbox) Pause(ctx context.Context) error {
+// when the provider has no CapPause. See Pauser.
+func (s *Sandbox) Pause(ctx context.Context, o PauseOptions) error {
 	return s.lifecycle(ctx, "pause", audit.KindPauseIntent, audit.KindPaused, time.Time{}, func(ctx context.Context, _ *LifecycleOutcome) error {
-		return Pause(ctx, s.provider, s.id)
+		return Pause(ctx, s.provider, s.id, o)
 	})
 }
 
@@ -59,9 +59,12 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 }
 
 // Pause pauses a sandbox of a provider that can.
-func Pause(ctx context.Context, p Provider, id string) error {
+func Pause(ctx context.Context, p Provider, id string, o PauseOptions) error {
+	if o.Hold < 0 {
+		return &Error{Kind: KindInvalid, Op: "pause", Subject: id, Err: fmt.Errorf("the deadline cannot be held for %v", o.Hold)}
+	}
 	if pauser, ok := p.(Pauser); ok {
-		return pauser.Pause(ctx, id)
+		return pauser.Pause(ctx, id, o)
 	}
 	return cannotPause("pause", p, id)
 }

@@ -57,8 +57,20 @@ type Provider interface {
 // Pauser is implemented by providers with CapPause. Use Pause and Resume of
 // this package, which check for it in one place.
 type Pauser interface {
-	Pause(ctx context.Context, id string) error
+	// Pause stops everything in a running sandbox and returns when nothing in
+	// it runs any more. Its connections stay open and still; new ones are
+	// refused (KindConflict) until Resume. KindConflict when it does not run.
+	Pause(ctx context.Context, id string, o PauseOptions) error
+	// Resume lets a paused sandbox go on. KindConflict when it is not paused.
 	Resume(ctx context.Context, id string) error
+}
+
+// PauseOptions say how to pause. The zero value lets the deadline go on.
+type PauseOptions struct {
+	// Hold has the deadline stand still while the sandbox is paused, for at
+	// most this long: its end is at most this much later. A provider that
+	// cannot refuses it (KindUnsupported). The timeouts of commands go on.
+	Hold time.Duration
 }
 
 // NetworkRecorder is implemented by providers with CapNetworkRecord. Use

@@ -259,7 +259,7 @@ func attachClose(e *env) {
 func pauseResume(e *env) {
 	e.start(e.id("beat"), e.beat()+"beat", time.Minute)
 	e.appears("beat")
-	e.must(e.Pause(e.Context()))
+	e.must(e.Pause(e.Context(), sandbox.PauseOptions{}))
 	info, err := e.Refresh(e.Context())
 	e.must(err)
 	e.equal("state", info.State, sandbox.StatePaused)
@@ -272,6 +272,6 @@ func pauseRefused(e *env) {
 	if e.suite.report.Has(sandbox.CapPause) {
 		return
 	}
-	e.wantKind(e.Pause(e.Context()), sandbox.KindUnsupported)
+	e.wantKind(e.Pause(e.Context(), sandbox.PauseOptions{}), sandbox.KindUnsupported)
 	e.wantKind(e.Resume(e.Context()), sandbox.KindUnsupported)
 }
