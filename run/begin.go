@@ -18,11 +18,12 @@ import (
 	"github.com/rein-sh/rein/sandbox"
 )
 
-// Files of a run's directory.
+// Files of a run's directory. A sandbox outside a run has a directory of its own,
+// with an AuditFile.
 const (
-	auditFile      = "audit.jsonl"
+	AuditFile      = "audit.jsonl"
 	transcriptFile = "transcript.jsonl"
-	networkFile    = "network.jsonl"
+	NetworkFile    = "network.jsonl"
 	reportFile     = "report.json"
 	markdownFile   = "report.md"
 	provenanceFile = "provenance.json"
@@ -106,7 +107,7 @@ func begin(o Options) (_ *runner, err error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, err
 	}
-	r.log, err = audit.Create(filepath.Join(r.dir, auditFile), audit.Options{Masker: o.Masker})
+	r.log, err = audit.Create(filepath.Join(r.dir, AuditFile), audit.Options{Masker: o.Masker})
 	if err != nil {
 		return nil, err
 	}

@@ -103,7 +103,9 @@ func access(root string) sandbox.Access { return sandbox.Access{Tool: "rein", Ro
 func (r *runner) upload(ctx context.Context, cwd string, batch []*workspace.Entry) error {
 	files := make([]sandbox.Source, len(batch))
 	for i, e := range batch {
-		files[i] = sandbox.Source{Path: path.Join(cwd, e.Path), Mode: e.Perm, Open: func() (io.ReadCloser, error) { return r.inputs.Read(e) }}
+		files[i] = sandbox.Source{Path: path.Join(cwd, e.Path), Mode: e.Perm,
+			Open:   func() (io.ReadCloser, error) { return r.inputs.Read(e) },
+			SHA256: func() string { return e.SHA256 }} // Read has computed it
 	}
 	return r.box.UploadAll(ctx, cwd, files, access(cwd))
 }

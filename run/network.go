@@ -62,7 +62,7 @@ func (r *runner) network(ctx context.Context) {
 // copyNetwork writes network.jsonl and returns its head: that of what could be
 // written, when there is an error.
 func (r *runner) copyNetwork(log sandbox.NetworkLog) (head audit.Head, err error) {
-	out, err := audit.Create(filepath.Join(r.dir, networkFile), audit.Options{Masker: r.o.Masker})
+	out, err := audit.Create(filepath.Join(r.dir, NetworkFile), audit.Options{Masker: r.o.Masker})
 	if err != nil {
 		return audit.Head{}, err
 	}

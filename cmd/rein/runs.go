@@ -93,7 +93,7 @@ func (a *app) runsShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showAudit(filepath.Join(dir, "audit.jsonl"))
+			return a.showAudit(filepath.Join(dir, run.AuditFile))
 		},
 	}
 }
@@ -183,7 +183,7 @@ func (a *app) runsVerifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			path := filepath.Join(dir, "audit.jsonl")
+			path := filepath.Join(dir, run.AuditFile)
 			f, err := os.Open(path)
 			if err != nil { // no slip of the hand: the run is there, its log is not
 				return err

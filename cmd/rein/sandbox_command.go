@@ -13,6 +13,7 @@ import (
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -68,7 +69,7 @@ func isSandboxID(s string) bool {
 
 // logPath is the audit log of a sandbox outside a run.
 func (h *host) logPath(id string) string {
-	return filepath.Join(h.stateDir, "sandboxes", id, "audit.jsonl")
+	return filepath.Join(h.stateDir, "sandboxes", id, run.AuditFile)
 }
 
 // attached is a sandbox someone made before, with its log.
