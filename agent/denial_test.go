@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/rein-sh/rein/agent"
@@ -56,11 +57,15 @@ func TestDenial(t *testing.T) {
 			if c.command == "true" {
 				return
 			}
+			if told := strings.Contains(rep.Hint, "--on-denial "+string(agent.GoOn)); told != (c.asked == 1) {
+				t.Errorf("the report's hint is %q", rep.Hint)
+			}
 			if rep.Calls.Denied != 1 {
 				t.Errorf("calls: %+v", rep.Calls)
 			}
 			if c.asked == 2 {
-				if r := results(t, f.seen[1]); r[0].Err == nil || r[0].Err.Code != tool.CodeNetworkDenied || r[0].Err.Class != tool.NeedsHuman || len(r[0].Network) != 1 {
+				if r := results(t, f.seen[1]); r[0].Err == nil || r[0].Err.Code != tool.CodeNetworkDenied || r[0].Err.Class != tool.NeedsHuman || len(r[0].Network) != 1 ||
+					!strings.Contains(r[0].Err.Hint, "--on-denial") {
 					t.Errorf("result: %+v", r)
 				}
 			}

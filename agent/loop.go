@@ -156,6 +156,9 @@ func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, e
 	return res, c.s.Called(call, c.step, res)
 }
 
+// hintDenied is what a person can do about a denial that stopped the run.
+const hintDenied = "--on-denial continue tells the agent of such a failure and goes on; what was denied stays denied"
+
 // verdict says whether a result ends the run.
 func (c *conversation) verdict(res tool.Result) (run.Outcome, bool) {
 	e := res.Err
@@ -174,7 +177,7 @@ func (c *conversation) verdict(res tool.Result) (run.Outcome, bool) {
 		return run.Outcome{Reason: reason, Detail: e.Message}, true
 	case tool.NeedsHuman:
 		if c.OnDenial == StopIfFailed {
-			return run.Outcome{Reason: run.NeedsHuman, Detail: e.Message}, true
+			return run.Outcome{Reason: run.NeedsHuman, Detail: e.Message, Hint: hintDenied}, true
 		}
 	}
 	return run.Outcome{}, false

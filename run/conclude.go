@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,13 +49,13 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 	switch {
 	case braked:
 		r.brake(breach)
-		out.Reason, out.Detail = OverBudget, breach.Error()
+		out.Reason, out.Detail, out.Hint = OverBudget, breach.Error(), ""
 	case parent.Err() != nil && out.Reason != Done:
-		out.Reason, out.Detail = Interrupted, "it was interrupted"
+		out.Reason, out.Detail, out.Hint = Interrupted, "it was interrupted", ""
 	case errors.Is(cause, errNoProgress) && out.Reason != Done:
-		out.Reason, out.Detail = NoProgress, errNoProgress.Error()
+		out.Reason, out.Detail, out.Hint = NoProgress, errNoProgress.Error(), ""
 	case lost != nil, sandbox.KindOf(err) == sandbox.KindLost, out.Reason != Done && sandbox.KindOf(cause) == sandbox.KindLost:
-		out.Reason = Lost
+		out.Reason, out.Hint = Lost, ""
 		if lost == nil {
 			lost = err
 		}
@@ -117,8 +118,9 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 		}
 	}
 	rep.ExitCode = rep.Reason.ExitCode()
+	rep.Hint = out.Hint
 	if err != nil {
-		rep.Error, rep.Hint = err.Error(), hintOf(err)
+		rep.Error, rep.Hint = err.Error(), cmp.Or(hintOf(err), out.Hint)
 	}
 	usage := r.tree.Usage()
 	rep.Steps = usage.Steps

@@ -44,9 +44,9 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 Stopped by **{{.Brake.Limit}}**: {{.Brake.Used}} of {{.Brake.Max}}. {{code .Brake.Flag}} raises it.
 {{end}}{{if .Error}}
 Error: {{line .Error}}
-{{with .Hint}}
+{{end}}{{with .Hint}}
 Hint: {{line .}}
-{{end}}{{end}}{{if .Answer}}
+{{end}}{{if .Answer}}
 ## What the agent says
 
 {{quote .Answer}}

@@ -105,8 +105,9 @@ type Outcome struct {
 	Reason Reason
 	// Answer is the worker's final text: what it claims, not what is accepted.
 	Answer string
-	// Detail says in one sentence what led to Reason, when that is not done.
-	Detail string
+	// Detail says in one sentence what led to Reason, when that is not done, and
+	// Hint what a person can do about it.
+	Detail, Hint string
 }
 
 // Reason says how a run ended.

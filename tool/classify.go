@@ -202,7 +202,8 @@ func exitError(r sandbox.Result) *Error {
 	}
 	if d, ok := denied(r.Network); ok && *r.ExitCode != 0 {
 		return fail(CodeNetworkDenied, fmt.Sprintf("it failed, and it tried to reach %s, which was refused: %s", d.target, d.reason),
-			"the network is closed by policy and nothing in the sandbox can open it; work without it, or say in your answer what you would need")
+			"the network is closed by policy and nothing in the sandbox can open it; work without it, or say in your answer what you would need. "+
+				"Whether a run stops here or goes on is the host's choice, --on-denial, which opens nothing")
 	}
 	switch *r.ExitCode {
 	case 126:
