@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -72,6 +73,11 @@ func (o *Options) check() error {
 		}
 		if misnamed(a) {
 			return &UsageError{Field: fmt.Sprintf("artifact %+q", a), Reason: noUTF8, hint: "give the file another name in the sandbox"}
+		}
+	}
+	for _, p := range o.Target.ReadPrefixes {
+		if !path.IsAbs(p) || path.Clean(p) == "/" {
+			return &UsageError{Field: "read prefix " + p, Reason: "it is no absolute directory that could be opened for reading", hint: "give one such as /usr/include"}
 		}
 	}
 	for _, c := range o.Accept {

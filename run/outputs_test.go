@@ -129,6 +129,23 @@ func TestInputThatChanges(t *testing.T) {
 	}
 }
 
+// The target says what read_file may read besides the workspace.
+func TestReadPrefixes(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Target.ReadPrefixes = []string{"/tmp/data"}
+	do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		shell(t, ctx, s, "mkdir -p /tmp/data && echo d > /tmp/data/f && echo o > /tmp/other")
+		if r := call(t, ctx, s, tool.ReadFile, map[string]any{"path": "/tmp/data/f"}); r.Stdout != "d\n" {
+			t.Errorf("%+v %v", r, r.Err)
+		}
+		if r := call(t, ctx, s, tool.ReadFile, map[string]any{"path": "/tmp/other"}); r.Err == nil || r.Err.Code != tool.CodePathDenied {
+			t.Errorf("%+v %v", r, r.Err)
+		}
+		return done("")
+	})
+}
+
 func TestTooLargeWorkspace(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -187,6 +204,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"bad id":      func(o *run.Options) { o.ID = "../../x" },
 		"no command":  func(o *run.Options) { o.Accept = []run.Check{{Name: "x"}} },
 		"artifact":    func(o *run.Options) { o.Artifacts = []string{"../../escape"} },
+		"read prefix": func(o *run.Options) { o.Target.ReadPrefixes = []string{"/"} },
 		"no UTF-8":    func(o *run.Options) { o.Artifacts = []string{"out/\xff"} },
 		"bad limits":  func(o *run.Options) { o.Limits = budget.Limits{MaxSteps: -1} },
 	} {

@@ -70,6 +70,9 @@ type Target struct {
 	// Spec is what the sandbox is made from. Its TTL is set by the run, from
 	// Limits; its labels are added to the run's own.
 	Spec sandbox.Spec
+	// ReadPrefixes are absolute directories inside the sandbox that read_file
+	// may read besides the workspace and the spilled output.
+	ReadPrefixes []string
 }
 
 // Workspace is a host directory copied into the sandbox's working directory.
