@@ -388,3 +388,25 @@ func ExampleShow() {
 	// line 999
 	// line 1000
 }
+
+func TestCut(t *testing.T) {
+	const s = "aé€😀z" // 1, 2, 3, 4 and 1 bytes
+	for n, want := range []string{"…", "a…", "a…", "aé…", "aé…", "aé…", "aé€…", "aé€…", "aé€…", "aé€…", "aé€😀…", s, s} {
+		if got := evidence.Cut(s, n); got != want {
+			t.Errorf("Cut %d: %q, want %q", n, got, want)
+		}
+	}
+	for n, want := range []string{"…", "…z", "…z", "…z", "…z", "…😀z", "…😀z", "…😀z", "…€😀z", "…€😀z", "…é€😀z", s, s} {
+		if got := evidence.CutFront(s, n); got != want {
+			t.Errorf("CutFront %d: %q, want %q", n, got, want)
+		}
+	}
+	for _, bad := range []string{"\xff\xff\xff\xff\xff", "\x80\x80\x80\x80\x80\x80"} { // no more is lost than could be a character
+		if a, b := evidence.Cut(bad, 3), evidence.CutFront(bad, 4); !strings.HasSuffix(a, "…") || !strings.HasPrefix(b, "…") || len(b) == len("…") {
+			t.Errorf("%q and %q", a, b)
+		}
+	}
+	if a, b := evidence.Cut(s, -1), evidence.CutFront(s, -1); a != "…" || b != "…" {
+		t.Errorf("%q and %q", a, b)
+	}
+}

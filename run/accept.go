@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -115,7 +116,7 @@ func (r *runner) accept(ctx context.Context, checks []Check) error {
 func (r *runner) check(ctx context.Context, c Check) (CheckResult, error) {
 	res := CheckResult{Name: c.Name, Command: c.command()}
 	if res.Name == "" {
-		res.Name = cut(res.Command, 60)
+		res.Name = evidence.Cut(res.Command, 60)
 	}
 	r.emit(Event{Kind: EventCheck, Text: res.Name})
 	timeout := min(c.timeout(), time.Until(r.renewer.current().End)-cleanupTime)
@@ -142,12 +143,5 @@ func (r *runner) check(ctx context.Context, c Check) (CheckResult, error) {
 
 // end is the end of a stream, for the report.
 func end(head, tail []byte) string {
-	s := string(head) + string(tail)
-	if over := len(s) - checkOutput; over > 0 {
-		for over < len(s) && s[over]&0xc0 == 0x80 {
-			over++
-		}
-		s = "…" + s[over:]
-	}
-	return strings.ToValidUTF8(s, "�")
+	return strings.ToValidUTF8(evidence.CutFront(string(head)+string(tail), checkOutput), "\uFFFD")
 }

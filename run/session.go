@@ -7,6 +7,7 @@ import (
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/tool"
@@ -244,24 +245,14 @@ const summaryBytes = 300
 func Summarize(c tool.Call, m *secret.Masker) string {
 	var args map[string]any
 	if json.Unmarshal(c.Arguments, &args) != nil {
-		return cut(m.String(string(c.Arguments)), summaryBytes)
+		return evidence.Cut(m.String(string(c.Arguments)), summaryBytes)
 	}
 	if text, ok := args["content"].(string); ok {
 		args["content"] = map[string]any{"bytes": len(text), "sha256": hash([]byte(text))[:12]}
 	}
 	if command, ok := args["command"].(string); ok && len(args) == 1 {
-		return cut(m.String(command), summaryBytes)
+		return evidence.Cut(m.String(command), summaryBytes)
 	}
 	b, _ := json.Marshal(args) // it came from JSON
-	return cut(string(m.JSON(b)), summaryBytes)
-}
-
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xc0 == 0x80 {
-		n--
-	}
-	return s[:n] + "…"
+	return evidence.Cut(string(m.JSON(b)), summaryBytes)
 }

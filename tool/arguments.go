@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/rein-sh/rein/evidence"
 )
 
 // maxArguments bounds what is parsed of one call, in bytes: a file as large as
@@ -84,18 +85,7 @@ func fault(err error) (where, what string) {
 	}
 	where = "arguments" + strings.TrimSuffix(where, "/")
 	what = zeros.ReplaceAllString(fraction.ReplaceAllString(what, "$1"), "$1")
-	return where, short(what, 300)
-}
-
-// short cuts s to at most n bytes, between characters.
-func short(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+	return where, evidence.Cut(what, 300)
 }
 
 // decode reads arguments that have been validated.

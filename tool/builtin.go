@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
@@ -89,7 +90,7 @@ func (b *builtin) guard(name string, run func(context.Context, Call) Result) fun
 			return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 		}
 		if args.SandboxID != "" && args.SandboxID != b.Sandbox.ID() {
-			return Fail(OpArguments, CodeUnknownSandbox, fmt.Sprintf("this run has no sandbox %q", short(args.SandboxID, 64)),
+			return Fail(OpArguments, CodeUnknownSandbox, fmt.Sprintf("this run has no sandbox %q", evidence.Cut(args.SandboxID, 64)),
 				"leave sandbox_id out, or give "+b.Sandbox.ID())
 		}
 		if b.gone.Load() && name != SandboxKill {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -152,7 +153,7 @@ func Explain(op Op, sandboxID string, err error) *Error {
 	case errors.Is(err, context.Canceled):
 		code = CodeInterrupted
 	}
-	return &Error{Class: Classify(op, code), Code: code, Message: short(err.Error(), 500), Hint: hintFor(op, code, err)}
+	return &Error{Class: Classify(op, code), Code: code, Message: evidence.Cut(err.Error(), 500), Hint: hintFor(op, code, err)}
 }
 
 func hintFor(op Op, code string, err error) string {

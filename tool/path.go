@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/rein-sh/rein/evidence"
 )
 
 // Names of files and directories that hold credentials, in lower case. A name
@@ -69,11 +71,11 @@ func locate(name string, roots []string) (place, *Error) {
 			continue
 		}
 		if Secret(strings.TrimPrefix(full, root)) {
-			return fail(CodeSecretPath, fmt.Sprintf("%s is where credentials are kept and stays closed", short(full, 200)),
+			return fail(CodeSecretPath, fmt.Sprintf("%s is where credentials are kept and stays closed", evidence.Cut(full, 200)),
 				"no task needs its content; say in your answer what you would need")
 		}
 		return place{root: root, path: full}, nil
 	}
-	return fail(CodePathDenied, fmt.Sprintf("%s is outside of %s", short(full, 200), strings.Join(roots, ", ")),
+	return fail(CodePathDenied, fmt.Sprintf("%s is outside of %s", evidence.Cut(full, 200), strings.Join(roots, ", ")),
 		"use a path beneath "+roots[0])
 }

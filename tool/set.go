@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/internal/spelling"
 )
 
@@ -100,5 +101,5 @@ func (s *Set) unknown(name string) Result {
 	if best := spelling.Nearest(name, names); best != "" {
 		hint = "did you mean " + best + "? " + hint
 	}
-	return Fail(OpArguments, CodeUnknownTool, fmt.Sprintf("there is no tool %q", short(name, 64)), hint)
+	return Fail(OpArguments, CodeUnknownTool, fmt.Sprintf("there is no tool %q", evidence.Cut(name, 64)), hint)
 }
