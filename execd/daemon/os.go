@@ -166,6 +166,7 @@ func (m *OS) Start(spec Spec) (Process, error) {
 	unix.Close(outW)
 	unix.Close(errW)
 	if err != nil {
+		close(p.gone) // for Close, which may be ending it
 		files.remove()
 		out.Close()
 		errp.Close()

@@ -29,7 +29,7 @@ type warden struct {
 	// cgroup is the directory of its commands' own cgroup, empty without
 	// OSOptions.Cgroup.
 	cgroup string
-	// replies answers the pending start. It is closed when the warden is lost.
+	// replies answers the pending start. It is closed when the warden is gone.
 	replies chan wardenReply
 
 	mu   sync.Mutex
@@ -54,15 +54,12 @@ func (m *OS) newWarden() (*warden, error) {
 			return nil, fmt.Errorf("warden: %w", err)
 		}
 	}
-	conn, err := m.spawn.start(w)
-	if err != nil {
+	if err := m.spawn.start(w); err != nil {
 		if w.cgroup != "" {
 			err = errors.Join(err, os.Remove(w.cgroup))
 		}
 		return nil, err
 	}
-	w.conn = conn
-	m.wg.Go(w.read)
 	setup, err := json.Marshal(wardenSetup{Nested: m.opts.Nested, Switch: m.opts.User != nil, NProc: m.opts.MaxProcesses, Cgroup: w.cgroup})
 	if err == nil {
 		err = w.write(setup, nil)
@@ -184,6 +181,7 @@ func exitOf(ws syscall.WaitStatus) Exit {
 // lost runs once, when the warden's socket has ended: on dismissal, when it was
 // killed, or by accident.
 func (w *warden) lost() {
+	defer close(w.replies) // last: a start that fails by it then cleans up
 	w.kill()
 	w.conn.Close()
 	w.os.retire(w)
@@ -192,7 +190,6 @@ func (w *warden) lost() {
 		w.killCgroup()
 		defer os.Remove(w.cgroup) // an empty one costs nothing, should it stay
 	}
-	close(w.replies)
 	w.mu.Lock()
 	p := w.cur
 	w.cur = nil
@@ -205,6 +202,9 @@ func (w *warden) lost() {
 	}
 	if w.os.opts.Init {
 		w.os.killOrphans()
+	}
+	if p.leader == 0 {
+		return // its start fails
 	}
 	select {
 	case <-p.done:
@@ -305,35 +305,36 @@ func (s *spawner) close() {
 	}
 }
 
-// start forks w's process and returns its control socket.
-func (s *spawner) start(w *warden) (*net.UnixConn, error) {
+// start forks w's process, with a control socket to it.
+func (s *spawner) start(w *warden) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errClosed
+		return errClosed
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("warden: socketpair: %w", err)
+		return fmt.Errorf("warden: socketpair: %w", err)
 	}
+	defer unix.Close(pair[1])
 	file := os.NewFile(uintptr(pair[0]), "warden")
-	defer file.Close()
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		return fmt.Errorf("warden: %w", err)
+	}
+	w.conn = conn.(*net.UnixConn)
 	done := make(chan error)
 	s.reqs <- func() { done <- w.fork(pair[1]) }
-	err = <-done
-	unix.Close(pair[1])
-	if err != nil {
-		return nil, fmt.Errorf("warden: %w", err)
+	if err := <-done; err != nil {
+		w.conn.Close()
+		return fmt.Errorf("warden: %w", err)
 	}
-	conn, err := net.FileConn(file)
-	if err != nil {
-		w.kill()
-		return nil, fmt.Errorf("warden: %w", err)
-	}
-	return conn.(*net.UnixConn), nil
+	return nil
 }
 
-// fork starts the warden's process, registered before anything can reap it.
+// fork starts the warden's process and the reader of its messages, registered
+// before anything can reap it, and only if Close will find it.
 func (w *warden) fork(control int) error {
 	m := w.os
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -352,11 +353,15 @@ func (w *warden) fork(control int) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.closed {
+		return errClosed
+	}
 	w.pid, err = syscall.ForkExec(m.opts.Warden[0], m.opts.Warden, attr)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", m.opts.Warden[0], err)
 	}
 	m.live[w] = true
+	m.wg.Go(w.read)
 	return nil
 }
 
