@@ -410,3 +410,14 @@ func TestCut(t *testing.T) {
 		t.Errorf("%q and %q", a, b)
 	}
 }
+
+func TestVisible(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain é€😀\n\tx": "plain é€😀\n\tx", "a\x1b[31mb\x07\r\x7f\u009bc": "a[31mbc", "bad \xff": "bad \ufffd",
+		"x\u202ey\u2066z\u200b\u00ad\ufeff\ufe0f\u3164\u2028\U000e0041": "xyz", "": "",
+	} {
+		if got := evidence.Visible(s); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -53,7 +54,7 @@ Hint: {{line .}}
 {{end}}{{if or .Checks .Protected}}
 ## Checks
 {{range .Checks}}
-- {{sign .Passed}}: {{.Name}}: {{code .Command}}{{with .ExitCode}}, exit code {{.}}{{end}}{{if .Timeout}}, timed out{{end}}, {{ms .DurationMS}}{{with .Error}}; could not be run: {{line .}}{{end}}
+- {{sign .Passed}}: {{line .Name}}: {{code .Command}}{{with .ExitCode}}, exit code {{.}}{{end}}{{if .Timeout}}, timed out{{end}}, {{ms .DurationMS}}{{with .Error}}; could not be run: {{line .}}{{end}}
 {{- if not .Passed}}{{with .Stdout}}
 
 {{quote .}}{{end}}{{with .Stderr}}
@@ -110,8 +111,7 @@ No target was recorded{{if not .NetworkObserved}}: this provider keeps no record
 `))
 
 // WriteMarkdown writes the report for people. What models and sandboxes wrote
-// stands in it as quotations; who shows it on a terminal still strips control
-// characters.
+// stands in it as quotations, without characters that cannot be seen.
 func (r *Report) WriteMarkdown(w io.Writer) error { return markdown.Execute(w, r) }
 
 // value is a limit for people. A resource that is counted in bytes comes
@@ -148,21 +148,21 @@ func targets(records []sandbox.NetworkRecord) []sandbox.NetworkRecord {
 // quoteText makes a text a quotation, line by line. Markdown ends a line at a
 // carriage return, too.
 func quoteText(s string) string {
-	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
+	s = evidence.Visible(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s))
 	return "> " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n> ")
 }
 
 // line makes a text, which may hold names that a sandbox chose, one line
 // that is nothing but text: no heading, row, link or HTML of the report's.
 func line(s string) string {
-	return markup.Replace(strings.Join(strings.Fields(s), " "))
+	return markup.Replace(evidence.Visible(strings.Join(strings.Fields(s), " ")))
 }
 
 var markup = strings.NewReplacer(`\`, `\\`, "`", "\\`", "[", `\[`, "<", `\<`, "|", `\|`, "#", `\#`)
 
 // inline makes a text code within a line, whatever backquotes it has.
 func inline(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = evidence.Visible(strings.Join(strings.Fields(s), " "))
 	fence := "`"
 	for strings.Contains(s, fence) {
 		fence += "`"

@@ -22,7 +22,7 @@ func TestHostileNames(t *testing.T) {
 		shell(t, ctx, s, `echo 2 > a; printf x > "$(printf '\377')"; printf y > "$(printf '\357\277\275')"; printf z > "$(printf '\377.o')"; `+
 			`mkdir "$(printf 'd\377')"; printf x > "$(printf 'd\377/in')"; ln -s "$(printf '\377')" l; `+
 			`ln -s ../../x "$(printf 'up\n\n# Forged\n| accepted | yes |')"`)
-		return done("so\r# Said\rit")
+		return done("so\r# Said\rit\x1b[2J \u202edetpecca")
 	})
 	if rep.Reason != run.Done || len(rep.Patch.Files) != 1 {
 		t.Errorf("%s %s: %+v", rep.Conclusion, rep.Error, rep.Patch)
@@ -35,7 +35,7 @@ func TestHostileNames(t *testing.T) {
 	if err := rep.WriteMarkdown(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, forged := range []string{"\n# Forged", "\n| accepted | yes |", "\r"} {
+	for _, forged := range []string{"\n# Forged", "\n| accepted | yes |", "\r", "\x1b", "\u202e"} {
 		if strings.Contains(b.String(), forged) {
 			t.Errorf("the report has %q:\n%s", forged, b.String())
 		}
