@@ -146,6 +146,22 @@ func TestReadPrefixes(t *testing.T) {
 	})
 }
 
+func TestNoShell(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.NoShell, o.Accept = true, []run.Check{{Shell: "test -e made"}}
+	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		if r := shell(t, ctx, s, "touch made"); r.Err == nil || r.Err.Code != tool.CodeUnknownTool {
+			t.Errorf("%+v %v", r, r.Err)
+		}
+		call(t, ctx, s, tool.WriteFile, map[string]any{"path": "made", "content": "x"})
+		return done("")
+	})
+	if rep.Accepted != run.Yes {
+		t.Errorf("%s", rep.Conclusion)
+	}
+}
+
 func TestTooLargeWorkspace(t *testing.T) {
 	t.Parallel()
 	o := options(t)

@@ -46,6 +46,10 @@ type Options struct {
 	// brought out into artifacts/ before the sandbox ends.
 	Artifacts []string
 
+	// NoShell gives the worker no run_command: it can read and write files, and
+	// the checks are run all the same.
+	NoShell bool
+
 	// StateDir holds runs/; it is created with mode 0700.
 	StateDir string
 	// Masker masks what is recorded, reported and sent to a model.

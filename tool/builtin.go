@@ -39,6 +39,8 @@ type Options struct {
 	ReadPrefixes []string
 	// MaxWrite bounds write_file; 0 means DefaultMaxWrite.
 	MaxWrite int
+	// NoShell leaves run_command out.
+	NoShell bool
 	// Finish is sandbox_kill: it saves the outputs, judges them and ends the
 	// sandbox, and says in a sentence what came of it. It must be idempotent.
 	Finish func(context.Context) (string, error)
@@ -74,6 +76,9 @@ func Builtin(o Options) (*Set, error) {
 		b.roots = append(b.roots, path.Clean(p))
 	}
 	tools := []Tool{b.createTool(), b.runTool(), b.readTool(), b.writeTool(), b.killTool()}
+	if o.NoShell {
+		tools = slices.Delete(tools, 1, 2)
+	}
 	for i := range tools {
 		tools[i].Run = b.guard(tools[i].Name, tools[i].Run)
 	}

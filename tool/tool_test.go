@@ -417,6 +417,15 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
+func TestNoShell(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *tool.Options, _ *budget.Limits) { o.NoShell = true })
+	failed(t, b.call(tool.RunCommand, "command", "true"), tool.Fixable, tool.CodeUnknownTool)
+	if r := b.call(tool.WriteFile, "path", "x", "content", "y"); !r.OK {
+		t.Errorf("write: %v", r.Err)
+	}
+}
+
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		op   tool.Op
