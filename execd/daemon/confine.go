@@ -68,23 +68,43 @@ func (w *wardenProc) confine() (int, error) {
 // expectedHolds is what wardens must hold, by the rights of this process, which
 // they inherit. Whether a nested one gets a /proc of its own only it can tell.
 func expectedHolds(opts OSOptions) int {
+	bounding, err := inBounding()
+	if err != nil {
+		return holdsNoPrivs
+	}
 	holds := holdsNoPrivs
-	if hasCapability(unix.CAP_SETPCAP) {
+	if bounding == 0 || passesOn(unix.CAP_SETPCAP, bounding) {
 		holds |= holdsBounding
 	}
-	if opts.MaxProcesses > 0 && (opts.User == nil || hasCapability(unix.CAP_SYS_RESOURCE)) {
+	if opts.MaxProcesses > 0 && (opts.User == nil || passesOn(unix.CAP_SYS_RESOURCE, bounding)) {
 		holds |= holdsNProc
 	}
-	if opts.User != nil && mayDropGroups() {
+	if opts.User != nil && (!inGroups() || passesOn(unix.CAP_SETGID, bounding) && !setgroupsDenied()) {
 		holds |= holdsGroups
 	}
 	return holds
 }
 
-// mayDropGroups reports whether setgroups(2) is allowed (user_namespaces(7)).
-func mayDropGroups() bool {
+// passesOn reports whether this process has a capability that programs it
+// starts have too (capabilities(7), "Transformation of capabilities during
+// execve()").
+func passesOn(c uint, bounding uint64) bool {
+	if !hasCapability(c) {
+		return false
+	}
+	if set, err := unix.PrctlRetInt(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, uintptr(c), 0, 0); err == nil && set == 1 {
+		return true
+	}
+	const noRoot = 1 << 0
+	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	return unix.Geteuid() == 0 && err == nil && bits&noRoot == 0 && bounding&(1<<c) != 0
+}
+
+// setgroupsDenied reports whether this user namespace forbids setgroups(2), see
+// user_namespaces(7). gVisor, which has no such setting, allows it.
+func setgroupsDenied() bool {
 	setting, err := os.ReadFile("/proc/self/setgroups")
-	return hasCapability(unix.CAP_SETGID) && (err != nil || strings.TrimSpace(string(setting)) != "deny")
+	return err == nil && strings.TrimSpace(string(setting)) == "deny"
 }
 
 // nprocSlack is how many processes a warden may see more than its commands may
@@ -154,25 +174,35 @@ func (w *wardenProc) dropPrivileges() error {
 	return refuseAdminCalls()
 }
 
+// inBounding is the capability bounding set of the calling thread.
+func inBounding() (uint64, error) {
+	var set uint64
+	for c := uintptr(0); c < 64; c++ {
+		in, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
+		if err == unix.EINVAL && c > 0 {
+			break // past the kernel's last capability
+		}
+		if err != nil {
+			return 0, err
+		}
+		set |= uint64(in) << c
+	}
+	return set, nil
+}
+
 // emptyBounding drops every capability from the bounding set and reports
 // whether none is left.
 func emptyBounding() bool {
+	set, err := inBounding()
 	for c := uintptr(0); c < 64; c++ {
-		set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
-		if err != nil {
-			return c > 0 // past the kernel's last capability
-		}
-		if set == 0 {
-			continue
-		}
-		if unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) != nil {
-			return false
-		}
-		if set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil || set != 0 {
+		if set&(1<<c) != 0 && unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) != nil {
 			return false
 		}
 	}
-	return true
+	if err == nil {
+		set, err = inBounding()
+	}
+	return err == nil && set == 0
 }
 
 // keepCapabilities reduces the permitted and effective sets to what is both
@@ -203,8 +233,13 @@ func hasCapability(c uint) bool {
 // reports whether none is left. A user namespace may forbid the change.
 func dropGroups() bool {
 	unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+	return !inGroups()
+}
+
+// inGroups reports whether this process may have supplementary groups.
+func inGroups() bool {
 	n, _, errno := unix.RawSyscall(unix.SYS_GETGROUPS, 0, 0, 0)
-	return errno == 0 && n == 0
+	return errno != 0 || n > 0
 }
 
 // remountProc gives this warden's mount namespace a /proc of its pid
