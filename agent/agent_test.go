@@ -121,8 +121,11 @@ func TestCutRepliesAreNotExecuted(t *testing.T) {
 	if err != nil || rep.Reason != run.Done {
 		t.Fatalf("%+v, %v", rep, err)
 	}
-	if r := results(t, f.seen[1]); r[0].Err == nil || r[0].Err.Code != "not_executed" {
+	if r := results(t, f.seen[1]); r[0].Err == nil || r[0].Err.Code != "not_executed" || r[0].SandboxID != rep.SandboxID {
 		t.Errorf("first: %+v", r)
+	}
+	if d := cmp.Diff([]string{"fixable not_executed", "fixable file_not_found"}, recorded(t, rep)); d != "" {
+		t.Errorf("the audit log: %s", d)
 	}
 	if m := f.seen[2].Messages; m[len(m)-1].Role != model.RoleUser {
 		t.Errorf("last message: %+v", m[len(m)-1])
@@ -133,6 +136,30 @@ func TestCutRepliesAreNotExecuted(t *testing.T) {
 	if rep.Calls.Total != 1 {
 		t.Errorf("calls: %+v", rep.Calls)
 	}
+}
+
+// recorded is why each call of the audit log did not succeed.
+func recorded(t *testing.T, rep *run.Report) (why []string) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(rep.Dir, "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for r, err := range audit.Records(f) {
+		var data struct{ Why string }
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != audit.KindTool {
+			continue
+		}
+		if err := json.Unmarshal(r.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		why = append(why, data.Why)
+	}
+	return why
 }
 
 func TestBrakes(t *testing.T) {
@@ -161,6 +188,9 @@ func TestBrakes(t *testing.T) {
 			rep, f, err := play(t, setup{limits: c.limits}, c.answers...)
 			if err != nil || rep.ExitCode != 4 || rep.Brake == nil || rep.Brake.Limit != string(c.limit) || rep.Brake.Flag != c.limit.Flag() {
 				t.Fatalf("%v: %d %+v %v", rep.Reason, rep.ExitCode, rep.Brake, err)
+			}
+			if why := recorded(t, rep); len(why) > c.calls && why[c.calls] != "fatal budget" {
+				t.Errorf("the audit log: %q", why)
 			}
 			if rep.Calls.Total != c.calls || rep.Answer != c.answer {
 				t.Errorf("calls %+v, answer %q", rep.Calls, rep.Answer)

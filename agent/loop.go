@@ -101,22 +101,28 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 	done := false
 	for _, mc := range reply.Message.Calls {
 		call := tool.Call{ID: c.s.NewCallID(), ModelID: mc.ID, Name: mc.Name, Arguments: json.RawMessage(mc.Arguments)}
-		var res tool.Result
+		var no *tool.Error // why it is not executed
 		switch {
 		case done || cause != nil:
-			res = notExecuted(call, "an earlier call of this reply ended the work")
+			no = notExecuted("an earlier call of this reply ended the work")
 		case blocked != nil:
-			res = tool.Result{CallID: call.ID, Err: tool.Explain(tool.OpRun, "", blocked)}
+			no = tool.Explain(tool.OpRun, "", blocked)
 		case reply.Stop == model.StopLength:
-			res = notExecuted(call, fmt.Sprintf("your reply was cut off after %d tokens, and a cut call is not executed", c.MaxOutputTokens))
+			no = notExecuted(fmt.Sprintf("your reply was cut off after %d tokens, and a cut call is not executed", c.MaxOutputTokens))
 		case ctx.Err() != nil:
-			res = notExecuted(call, "the run has ended")
+			no = notExecuted("the run has ended")
 		default:
-			if err := c.round.Call(); err != nil {
-				blocked = err
-				res = tool.Result{CallID: call.ID, Err: tool.Explain(tool.OpRun, "", err)}
-				break
+			if blocked = c.round.Call(); blocked != nil {
+				no = tool.Explain(tool.OpRun, "", blocked)
 			}
+		}
+		var res tool.Result
+		if no != nil {
+			res = tool.Result{CallID: call.ID, SandboxID: c.s.Sandbox().ID(), Err: no}
+			if err := c.s.NotCalled(call, c.step, res); cause == nil {
+				cause = err
+			}
+		} else {
 			res, cause = c.call(ctx, call)
 			out, done = c.verdict(res)
 		}
@@ -137,8 +143,8 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 // codeNotExecuted is the code of a call that was not executed.
 const codeNotExecuted = "not_executed"
 
-func notExecuted(call tool.Call, why string) tool.Result {
-	return tool.Result{CallID: call.ID, Err: &tool.Error{Class: tool.Fixable, Code: codeNotExecuted, Message: why + "; this call was not executed"}}
+func notExecuted(why string) *tool.Error {
+	return &tool.Error{Class: tool.Fixable, Code: codeNotExecuted, Message: why + "; this call was not executed"}
 }
 
 // call executes one call. The error is that it could not be recorded.

@@ -110,17 +110,25 @@ func (s *Session) Spent(t Tokens) error {
 // counts, and as progress, if it was any.
 func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 	r := s.r
-	summary := Summarize(c, r.o.Masker)
 	r.count(c, res)
 	r.progress(c, res)
 	code := ""
 	if res.Err != nil {
 		code = res.Err.Code
 	}
-	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: summary, OK: res.OK,
+	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: Summarize(c, r.o.Masker), OK: res.OK,
 		ExitCode: res.ExitCode, Timeout: res.Timeout, Code: code, Bytes: res.OutputBytes, DurationMS: res.DurationMS}})
+	return r.recordCall(c, step, res)
+}
+
+// NotCalled records a call that was not executed, and why. It counts as none.
+func (s *Session) NotCalled(c tool.Call, step int, res tool.Result) error {
+	return s.r.recordCall(c, step, res)
+}
+
+func (r *runner) recordCall(c tool.Call, step int, res tool.Result) error {
 	return r.record(audit.KindTool, c.ID, toolRecord{
-		Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: summary, ParametersHash: hash(c.Arguments),
+		Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: Summarize(c, r.o.Masker), ParametersHash: hash(c.Arguments),
 		OK: res.OK, ExitCode: res.ExitCode, Timeout: res.Timeout, DurationMS: res.DurationMS,
 		OutputBytes: res.OutputBytes, Truncated: res.Truncated, Network: res.Network, Error: res.Err, Why: why(res),
 	})
