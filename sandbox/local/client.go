@@ -104,7 +104,7 @@ func controlFailure(op, id string, resp *http.Response) error {
 	if ce.Kind == sandbox.KindNotFound {
 		return notFound(op, id)
 	}
-	return &sandbox.Error{Kind: ce.Kind, Op: op, Subject: id, Err: errors.New(ce.Error)}
+	return &sandbox.Error{Kind: ce.Kind, Op: op, Subject: id, Err: errors.New(ce.Error), Hint: ce.Hint}
 }
 
 // Endpoint reaches a port through the sandbox's keeper.

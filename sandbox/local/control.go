@@ -24,6 +24,8 @@ import (
 //	GET  /token             execd's access token
 //	POST /renew             {"until": RFC 3339} → {"expires_at"}
 //	POST /kill              204; the keeper's end is the proof
+//	POST /pause             {"hold": nanoseconds} → 204
+//	POST /resume            204
 //	GET  /network?after=N   sandbox.NetworkLog
 //	GET  /dial?port=N       101, then the raw connection to that port
 const dialProtocol = "rein-tcp"
@@ -62,6 +64,8 @@ func (k *keeper) listen() (*controlServer, error) {
 		w.WriteHeader(http.StatusNoContent)
 		k.requestKill()
 	})
+	mux.HandleFunc("POST /pause", s.pause)
+	mux.HandleFunc("POST /resume", s.resume)
 	mux.HandleFunc("GET /network", s.network)
 	mux.HandleFunc("GET /dial", s.dial)
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
@@ -102,6 +106,7 @@ type renewReply struct {
 type controlError struct {
 	Kind  sandbox.Kind `json:"kind"`
 	Error string       `json:"error"`
+	Hint  string       `json:"hint,omitempty"`
 }
 
 func reply(w http.ResponseWriter, v any) {
@@ -112,7 +117,11 @@ func reply(w http.ResponseWriter, v any) {
 func refuse(w http.ResponseWriter, status int, kind sandbox.Kind, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(controlError{kind, err.Error()})
+	text := err.Error()
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Err != nil {
+		text = e.Err.Error() // the caller names operation and subject
+	}
+	json.NewEncoder(w).Encode(controlError{kind, text, sandbox.HintOf(err)})
 }
 
 func (s *controlServer) renew(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +143,7 @@ func (s *controlServer) network(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, sandbox.KindInvalid, errors.New("after is not a number"))
 		return
 	}
-	if gateway, err := s.keeper.running(); err == nil {
+	if gateway, err := s.keeper.running("read"); err == nil {
 		gateway.Flush() // what was folded so far counts too
 	}
 	log, err := s.keeper.network.since(after)
@@ -152,9 +161,9 @@ func (s *controlServer) dial(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, sandbox.KindInvalid, errors.New("port is not between 1 and 65535"))
 		return
 	}
-	gateway, err := s.keeper.running()
+	gateway, err := s.keeper.running("reach")
 	if err != nil {
-		refuse(w, http.StatusConflict, sandbox.KindLost, err)
+		answer(w, err)
 		return
 	}
 	inside, err := gateway.DialContext(r.Context(), int(port))

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	goruntime "runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -59,6 +58,10 @@ type keeper struct {
 	deadline *deadline
 	killed   chan struct{} // closed by the first kill request
 	kill     sync.Once
+
+	transition sync.Mutex // held from running to paused, back, and to the end
+	freezer    *freezer   // nil: it cannot be paused
+	held       *hold      // of a deadline that stands still
 
 	mu     sync.Mutex
 	state  sandbox.State
@@ -204,7 +207,7 @@ func (k *keeper) serveUntilEnd(ctx context.Context) {
 		select {
 		case <-link:
 			// Nothing reaches the sandbox any more: it is of no use to anybody.
-			k.nest.kill()
+			_ = k.endNest() // what cannot thaw is reported by close
 			link = nil
 		case <-gone:
 			reason := "runtime_exited"
@@ -230,15 +233,12 @@ func (k *keeper) serveUntilEnd(ctx context.Context) {
 // keeper no longer has the right to remove them.
 func (k *keeper) close() error {
 	k.setState(sandbox.StateLost, "ended")
-	if k.nest != nil {
-		k.nest.kill()
-	}
+	err := k.endNest()
 	if k.gateway != nil {
 		k.gateway.Close()
 	}
-	var err error
 	if k.network != nil {
-		err = k.network.Close()
+		err = errors.Join(err, k.network.Close())
 	}
 	// Without this mark, a keeper that is gone was killed, and its sandbox lost.
 	_, markErr := k.ended.WriteString("ended\n")
@@ -254,11 +254,9 @@ func (k *keeper) setState(s sandbox.State, reason string) {
 }
 
 // running returns the gateway while the sandbox runs.
-func (k *keeper) running() (*egress.Gateway, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.state != sandbox.StateRunning {
-		return nil, fmt.Errorf("the sandbox is %s %s", strings.ToLower(string(k.state)), k.reason)
+func (k *keeper) running(op string) (*egress.Gateway, error) {
+	if err := k.require(sandbox.StateRunning, op); err != nil {
+		return nil, err
 	}
 	return k.gateway, nil
 }

@@ -119,19 +119,15 @@ func (p *Provider) Kill(ctx context.Context, id string) error {
 func (p *Provider) remove(ctx context.Context, id string) error {
 	dir := p.dir(id)
 	asked := p.ask(ctx, "kill", id, http.MethodPost, "/kill", nil, nil) == nil
-	// The kernel takes the nest down with its keeper; it may need a moment.
-	for _, file := range []string{keeperFile, nestFile} {
-		var proc processID
-		err := readJSON(filepath.Join(dir, file), &proc)
-		if err == nil {
-			err = endProcess(ctx, proc, asked)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return hostError("kill", id, err)
-		}
+	if err := endFrom(ctx, filepath.Join(dir, keeperFile), asked); err != nil {
+		return hostError("kill", id, err)
 	}
-	var live liveInfo
+	var live liveInfo // complete: its writer is gone
 	if err := readJSON(filepath.Join(dir, infoFile), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return hostError("kill", id, err)
+	}
+	// The kernel takes the nest down with its keeper; it may need a moment.
+	if err := errors.Join(thawCgroups(live.CgroupPaths), endFrom(ctx, filepath.Join(dir, nestFile), asked)); err != nil {
 		return hostError("kill", id, err)
 	}
 	if err := removeCgroups(live.CgroupPaths); err != nil {
@@ -146,6 +142,19 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 		return hostError("kill", id, err)
 	}
 	return nil
+}
+
+// endFrom ends the process whose identity a file holds, if there is one.
+func endFrom(ctx context.Context, file string, asked bool) error {
+	var proc processID
+	err := readJSON(file, &proc)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return endProcess(ctx, proc, asked)
 }
 
 // endProcess waits for a process to end: by itself when it was asked to, by

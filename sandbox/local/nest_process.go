@@ -68,6 +68,7 @@ func (k *keeper) startNest() (link int, err error) {
 	if err := k.cgroup.enter(k.nest.cmd.Process.Pid); err != nil {
 		return -1, err
 	}
+	k.freezer = k.cgroup.openFreezer()
 	// The message is smaller than a pipe's buffer: this does not block.
 	if err := errors.Join(json.NewEncoder(k.nest.stdin).Encode(k.boot()), k.nest.stdin.Close()); err != nil {
 		return -1, fmt.Errorf("give execd its boot message: %w", err)
@@ -290,15 +291,6 @@ func (n *nestProcess) watch(stdout io.Reader) {
 	err := n.cmd.Wait()
 	n.log.finish(err)
 	close(n.gone)
-}
-
-// kill ends the sandbox and waits until the kernel has taken it down.
-func (n *nestProcess) kill() {
-	if n.cmd == nil {
-		return // it was never started
-	}
-	n.cmd.Process.Kill() // an error means it has ended
-	<-n.gone
 }
 
 // explain is the end of what the runtime and execd said.

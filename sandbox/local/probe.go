@@ -180,7 +180,7 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 	}
 	as = append(as,
 		yes(sandbox.CapLabels, "keeper"), yes(sandbox.CapRenew, "keeper"),
-		no(sandbox.CapPause, "", "the local provider does not pause sandboxes", ""),
+		pauseAbility(plan),
 		yes(sandbox.CapMounts, isolation), yes(sandbox.CapNetworkDeny, "keeper"), yes(sandbox.CapNetworkRecord, "keeper"))
 	if p.sameUser() {
 		as = append(as, no(sandbox.CapSeparation, "execd", "reduced: one id is mapped, so user code runs under execd's; it is confined in a nested pid namespace", "--runtime gvisor, or run rein as root"))
@@ -203,4 +203,15 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 		}
 	}
 	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"))
+}
+
+func pauseAbility(plan cgroupPlan) sandbox.Ability {
+	if plan.Freezer {
+		return sandbox.Ability{Capability: sandbox.CapPause, Available: true, EnforcedBy: "cgroup " + plan.Mode}
+	}
+	a := sandbox.Ability{Capability: sandbox.CapPause, Reason: plan.Reason, Remedy: plan.Remedy}
+	if plan.Mode != "" {
+		a.Reason, a.Remedy = "this host has no freezer hierarchy", "sudo mkdir -p /sys/fs/cgroup/freezer && sudo mount -t cgroup -o freezer freezer /sys/fs/cgroup/freezer"
+	}
+	return a
 }

@@ -1,0 +1,164 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+var _ sandbox.Pauser = (*Provider)(nil)
+
+// Pause freezes the sandbox's cgroup, and with it execd, user code and gVisor's
+// kernel. The keeper and its network stack go on: open connections stand
+// still, for the keeper's end keeps them.
+func (p *Provider) Pause(ctx context.Context, id string, o sandbox.PauseOptions) error {
+	return p.asLost("pause", id, p.ask(ctx, "pause", id, http.MethodPost, "/pause", pauseRequest{o.Hold}, nil))
+}
+
+// Resume thaws it.
+func (p *Provider) Resume(ctx context.Context, id string) error {
+	return p.asLost("resume", id, p.ask(ctx, "resume", id, http.MethodPost, "/resume", nil, nil))
+}
+
+// asLost makes of a keeper that has gone a sandbox that has.
+func (p *Provider) asLost(op, id string, err error) error {
+	if sandbox.KindOf(err) == sandbox.KindLost {
+		return notFound(op, id)
+	}
+	return err
+}
+
+type pauseRequest struct {
+	Hold time.Duration `json:"hold"` // nanoseconds
+}
+
+// hold is a deadline that stands still for a while.
+type hold struct {
+	since time.Time
+	most  time.Duration
+	end   time.Time // the deadline in force meanwhile
+}
+
+// pause is one transition at a time with resume and with the end.
+func (k *keeper) pause(ctx context.Context, most time.Duration) error {
+	k.transition.Lock()
+	defer k.transition.Unlock()
+	if err := k.require(sandbox.StateRunning, "pause"); err != nil {
+		return err
+	}
+	if k.freezer == nil {
+		return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "pause", Err: errors.New("this sandbox has no cgroup that can be frozen"), Hint: "rein probe"}
+	}
+	if err := k.freezer.freeze(ctx); err != nil {
+		return &sandbox.Error{Kind: sandbox.KindHost, Op: "pause", Err: err}
+	}
+	if !k.become(sandbox.StateRunning, sandbox.StatePaused) {
+		return errors.Join(k.require(sandbox.StateRunning, "pause"), k.freezer.thaw())
+	}
+	if most > 0 {
+		h := &hold{since: time.Now(), most: most, end: k.deadline.Time().Add(most)}
+		if k.deadline.Move(h.end) == nil { // else it has passed, and the sandbox ends
+			k.held = h
+		}
+	}
+	return nil
+}
+
+func (k *keeper) resume() error {
+	k.transition.Lock()
+	defer k.transition.Unlock()
+	if err := k.require(sandbox.StatePaused, "resume"); err != nil {
+		return err
+	}
+	if err := k.freezer.thaw(); err != nil {
+		return &sandbox.Error{Kind: sandbox.KindHost, Op: "resume", Err: err}
+	}
+	if h := k.held; h != nil {
+		k.held = nil
+		if unused := h.most - time.Since(h.since); unused > 0 && k.deadline.Time().Equal(h.end) { // it was not renewed meanwhile
+			if err := k.deadline.Move(h.end.Add(-unused)); err != nil {
+				return &sandbox.Error{Kind: sandbox.KindNotFound, Op: "resume", Err: err}
+			}
+		}
+	}
+	k.become(sandbox.StatePaused, sandbox.StateRunning)
+	return nil
+}
+
+// require refuses an operation in any state but one.
+func (k *keeper) require(s sandbox.State, op string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state == s {
+		return nil
+	}
+	e := &sandbox.Error{Kind: sandbox.KindConflict, Op: op, Err: errors.New(strings.TrimSpace(fmt.Sprintf("the sandbox is %s %s", strings.ToLower(string(k.state)), k.reason)))}
+	switch k.state {
+	case sandbox.StateLost:
+		e.Kind = sandbox.KindLost
+	case sandbox.StatePaused:
+		e.Hint = "rein sandbox resume " + k.cfg.Info.ID
+	}
+	return e
+}
+
+// become moves from one state to another, if it is still the one.
+func (k *keeper) become(from, to sandbox.State) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state != from {
+		return false
+	}
+	k.state = to
+	return true
+}
+
+// endNest kills the sandbox and returns when the kernel has taken it down. What
+// is frozen must thaw to die; it is killed first, so that it does nothing else.
+func (k *keeper) endNest() error {
+	k.transition.Lock()
+	defer k.transition.Unlock()
+	if k.nest == nil || k.nest.cmd == nil {
+		return nil // it was never started
+	}
+	k.nest.cmd.Process.Kill() // an error means it has ended
+	var err error
+	if k.freezer != nil {
+		err = k.freezer.thaw()
+	}
+	<-k.nest.gone
+	return err
+}
+
+func (s *controlServer) pause(w http.ResponseWriter, r *http.Request) {
+	var req pauseRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, 4096)).Decode(&req); err != nil || req.Hold < 0 {
+		refuse(w, http.StatusBadRequest, sandbox.KindInvalid, errors.New("hold is not a time"))
+		return
+	}
+	answer(w, s.keeper.pause(r.Context(), req.Hold))
+}
+
+func (s *controlServer) resume(w http.ResponseWriter, _ *http.Request) {
+	answer(w, s.keeper.resume())
+}
+
+// answer says 204, or what went wrong.
+func answer(w http.ResponseWriter, err error) {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok {
+		refuse(w, http.StatusConflict, e.Kind, e)
+		return
+	}
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, sandbox.KindInternal, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
