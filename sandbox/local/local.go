@@ -209,7 +209,7 @@ func findRuntime(name, path string) (ociRuntime, error) {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		hint := ""
+		hint := "--runtime gvisor is built in; or apt-get install runc, and --runtime runc"
 		if !strings.Contains(name, "/") {
 			hint = "known: gvisor, or the name or path of an OCI runtime such as runc or crun"
 			if name == "runc" || name == "crun" {
