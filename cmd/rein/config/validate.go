@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -144,8 +145,10 @@ func (v *validator) target(at string, t Target, known Known) {
 		}
 	}
 	r := t.Resources
-	if r.CPU < 0 || r.PIDs < 0 {
-		v.fault(at+".resources", "", "a limit is negative")
+	for _, one := range []sandbox.Resources{{CPU: r.CPU}, {Memory: int64(r.Memory)}, {PIDs: r.PIDs}, {Disk: int64(r.Disk)}} {
+		if e, ok := errors.AsType[*sandbox.Error](one.Check()); ok {
+			v.fault(at+"."+e.Subject, e.Hint, "%s", e.Err)
+		}
 	}
 }
 
