@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
@@ -107,6 +108,10 @@ func (a *app) attach(ctx context.Context, h *host, id string) (*attached, error)
 const createHelp = `Makes a sandbox from a target of the configuration and prints its id. It ends by
 itself after --ttl; "rein sandbox kill ID" ends it before.`
 
+// maxTTL is how long a sandbox outside a run may live: as long as one of the
+// longest preset's runs.
+func maxTTL() time.Duration { return budget.Long().MaxWallTime + budget.Margin }
+
 func (a *app) sandboxCreateCommand() *cobra.Command {
 	var p place
 	var asJSON bool
@@ -115,6 +120,10 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create", Short: "make a sandbox and print its id", Long: createHelp, Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if time.Duration(ttl) > maxTTL() {
+				return usage("--ttl "+config.Duration(maxTTL()).String()+" is the most",
+					"--ttl %s: a sandbox outside a run lives at most %s", ttl, config.Duration(maxTTL()))
+			}
 			h, err := a.open(cmd.Context(), p)
 			if err != nil {
 				return err
@@ -128,7 +137,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 		},
 	}
 	p.flags(cmd)
-	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&ttl, "duration"}, "ttl", "time to live")
+	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&ttl, "duration"}, "ttl", "time to live, at most "+config.Duration(maxTTL()).String())
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to find the sandbox by (repeatable)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -10,9 +10,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/spf13/cobra"
 )
@@ -25,8 +28,9 @@ name.
   rein sandbox cp ./src sb-1:/workspace/src
   rein sandbox cp sb-1:/workspace/out.txt .
 
-Symbolic links and special files are left out and named. What comes out of a sandbox
-was written by whatever ran there: look at it before you run it.`
+Symbolic links and special files are left out and named. So are files in a directory
+whose names are not UTF-8; then the exit code is 1. What comes out of a sandbox was
+written by whatever ran there: look at it before you run it.`
 
 // copyLimits bound a copy.
 type copyLimits struct {
@@ -89,6 +93,7 @@ type copier struct {
 	access sandbox.Access
 	files  int
 	bytes  int64
+	lost   int // files and directories whose names could not be carried
 }
 
 // take counts one file of size bytes, or refuses it.
@@ -105,6 +110,19 @@ func (c *copier) take(size int64) error {
 }
 
 func (c *copier) skip(name, kind string) { c.app.note("left out: %s (%s)", name, kind) }
+
+// lose counts and names a file, or a directory with all in it, that could not be
+// carried over because its name is no text.
+func (c *copier) lose(name string) {
+	c.lost++
+	c.app.note("not copied: %s (its name is not UTF-8)", escaped(name))
+}
+
+// escaped is name in quotes, with \xff for a byte that is not UTF-8, and \ufffd
+// for what a listing has in the place of one.
+func escaped(name string) string {
+	return strings.ReplaceAll(strconv.Quote(name), "\uFFFD", `\ufffd`)
+}
 
 // out copies from the sandbox to the host.
 func (c *copier) out(ctx context.Context, from, to string) error {
@@ -156,10 +174,18 @@ func (c *copier) directoryOut(ctx context.Context, root *os.Root, from, name str
 	if err := root.MkdirAll(name, 0o755); err != nil {
 		return err
 	}
+	prefix := strings.TrimSuffix(string([]rune(from)), "/") + "/" // as a listing has it
+	names := listedNames{copier: c, taken: map[string]bool{}, lost: map[string]bool{}}
 	for _, f := range list {
-		rel, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(from, "/")+"/")
+		rel, ok := strings.CutPrefix(f.Path, prefix)
 		if !ok || !filepath.IsLocal(rel) {
 			return fmt.Errorf("the sandbox lists %q beneath %q", f.Path, from)
+		}
+		f.Path = path.Join(from, rel)
+		if ok, err := names.reachable(ctx, f); err != nil {
+			return err
+		} else if !ok {
+			continue
 		}
 		at := path.Join(name, rel)
 		switch f.Type {
@@ -174,7 +200,47 @@ func (c *copier) directoryOut(ctx context.Context, root *os.Root, from, name str
 			return err
 		}
 	}
-	return nil
+	return c.incomplete(fmt.Sprintf("rein sandbox exec %s -- tar -C %s -cf - . >all.tar", c.sb.ID(), quote([]string{from})))
+}
+
+// incomplete is the error of a copy that left names out.
+func (c *copier) incomplete(hint string) error {
+	if c.lost == 0 {
+		return nil
+	}
+	return withHint(fmt.Errorf("not everything was copied: %d names are not UTF-8", c.lost), hint)
+}
+
+// listedNames tells the entries of one listing that can be asked for from those
+// that cannot. A listing is JSON and has U+FFFD for each byte that is not
+// UTF-8, so such a name is not the file's, or it is that of another file.
+type listedNames struct {
+	*copier
+	taken map[string]bool // names that were found to be a file's own
+	lost  map[string]bool // directories that were not
+}
+
+func (n listedNames) reachable(ctx context.Context, f execd.FileInfo) (bool, error) {
+	if !strings.ContainsRune(f.Path, utf8.RuneError) {
+		return true, nil
+	}
+	if !n.taken[f.Path] { // of two that look alike one at most is what it seems
+		info, err := n.sb.Stat(ctx, f.Path, n.access)
+		if err == nil && info.Type == f.Type {
+			n.taken[f.Path] = true
+			return true, nil
+		}
+		if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
+			return false, err
+		}
+	}
+	if f.Type == "directory" {
+		n.lost[f.Path] = true
+	}
+	if !n.lost[path.Dir(f.Path)] {
+		n.lose(f.Path)
+	}
+	return false, nil
 }
 
 // fileOut copies one file, which appears complete or not at all.
@@ -257,9 +323,16 @@ func (c *copier) directoryIn(ctx context.Context, from, to string) error {
 		return absent(from, err)
 	}
 	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if !utf8.ValidString(name) { // JSON would make another name of it
+			c.lose(path.Join(from, name))
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		}
 		at := path.Join(to, name)
 		switch {
@@ -275,6 +348,10 @@ func (c *copier) directoryIn(ctx context.Context, from, to string) error {
 		}
 		return c.fileIn(ctx, f, at)
 	})
+	if err != nil {
+		return err
+	}
+	return c.incomplete("rename them, and copy again")
 }
 
 // fileIn copies one file and closes it.
