@@ -58,6 +58,12 @@ func Verify(r io.Reader, head string) Verdict {
 	return verify(r, want).Verdict
 }
 
+// CheckHead says what is wrong with a head that Verify does not take.
+func CheckHead(head string) error {
+	_, err := parseHead(head)
+	return err
+}
+
 // expectation is the head a log should have.
 type expectation struct {
 	given  bool

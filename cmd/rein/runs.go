@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,81 +164,6 @@ func (a *app) writeReport(r *run.Report) error {
 	return errors.Join(r.WriteMarkdown(w), w.Flush())
 }
 
-const verifyHelp = `Checks the hash chain of a run's audit log: that no record was edited, removed or
-reordered. That nothing was cut from its end can only be told from the head the
-run printed last on stderr, or any later copy of it: give it with --head. The
-head in the run's own report is checked, too, but lies beside the log: it proves
-nothing to whom does not trust this directory.
-
-Exits 0 when the log is intact, 1 when it is not, 2 for a usage error.`
-
-func (a *app) runsVerifyCommand() *cobra.Command {
-	var head string
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "verify ID", Short: "check that a run's audit log was not changed", Long: verifyHelp, Args: exactly("ID"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			dir, err := a.runDir(args[0])
-			if err != nil {
-				return err
-			}
-			path := filepath.Join(dir, run.AuditFile)
-			f, err := os.Open(path)
-			if err != nil { // no slip of the hand: the run is there, its log is not
-				return err
-			}
-			defer f.Close()
-			if head != "" {
-				return a.printVerdict(audit.Verify(f, strings.TrimSpace(head)), asJSON)
-			}
-			return a.printVerdict(a.verifyByReport(f, dir), asJSON)
-		},
-	}
-	cmd.Flags().StringVar(&head, "head", "", "the `HEAD` the run printed: proves that the end was not cut")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-// verifyByReport checks a log against the head in the report beside it. Who can
-// write the one can write the other, so the end is still not proven.
-func (a *app) verifyByReport(log io.Reader, dir string) audit.Verdict {
-	r, err := run.ReadReport(dir)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			a.note("warning: the report gives no head: %s", err)
-		}
-		return audit.Verify(log, "")
-	}
-	v := audit.Verify(log, audit.Head(r.AuditHead).String())
-	if v.State == audit.Intact {
-		v.State = audit.Unproven
-		v.Reason = fmt.Sprintf("the chain of %d records is intact and ends as the report beside it says; only a head from elsewhere proves that", v.Records)
-	}
-	return v
-}
-
-// printVerdict says what was found. Only a log with a proven end is called
-// intact without reservation.
-func (a *app) printVerdict(v audit.Verdict, asJSON bool) error {
-	if v.State == audit.Unknown {
-		return usage("--head takes what the run printed last on stderr, NUMBER:HASH", "%s", v.Reason)
-	}
-	if asJSON {
-		if err := a.printJSON(v); err != nil {
-			return err
-		}
-	} else if _, err := fmt.Fprintf(a.out, "%s: %s\n", v.State, cleanLine(v.Reason)); err != nil {
-		return err
-	}
-	if !v.OK() {
-		return exitStatus(exitFailure)
-	}
-	if v.State == audit.Unproven {
-		fmt.Fprintln(a.err, a.style("hint:", styleHint), "--head with what the run printed last on stderr proves the end")
-	}
-	return nil
-}
-
 const applyHelp = `Applies the patch a run brought out to a directory of this host (--dir, default the
 current one). Everything is checked before anything is written: a path that leads
 outside, or a file that is not as the run found it, is refused and nothing changes.
@@ -262,7 +186,7 @@ func (a *app) runsApplyCommand() *cobra.Command {
 			}
 			changes, err := run.Apply(cmd.Context(), from, target, a.confirmer(cmd.Context(), yes))
 			if err != nil {
-				return withHint(err, hintOr(err, "rein runs report "+args[0]+" lists the files; nothing was changed"))
+				return withHint(err, hintOr(err, "rein runs report "+args[0]+" lists the files"))
 			}
 			for _, c := range changes {
 				fmt.Fprintf(a.out, "%-8s %s\n", cleanLine(c.Kind), cleanLine(c.Path))
