@@ -1,5 +1,5 @@
-// Package openai speaks OpenAI's Chat Completions with the official SDK, to
-// OpenAI itself or to any server with the same protocol.
+// Package openai speaks OpenAI's Chat Completions and Responses with the
+// official SDK, to OpenAI itself or to any server with the same protocol.
 //
 // It reads no environment variable, uses no proxy it was not given, follows no
 // redirect, and never retries: the caller decides that. The key is sent to the
@@ -8,18 +8,16 @@ package openai
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/model/wire"
 	"github.com/rein-sh/rein/secret"
 )
 
@@ -27,9 +25,21 @@ import (
 const (
 	DefaultBaseURL      = "https://api.openai.com/v1"
 	DefaultVendor       = "openai"
-	DefaultStallTimeout = 60 * time.Second
-	DefaultMaxBytes     = 32 << 20
+	DefaultStallTimeout = wire.DefaultStallTimeout
+	DefaultMaxBytes     = wire.DefaultMaxBytes
 )
+
+// API is one of OpenAI's protocols.
+type API string
+
+// The protocols. The zero value is ChatCompletions, which most servers speak.
+const (
+	ChatCompletions API = "chat"
+	Responses       API = "responses"
+)
+
+// EffortOff is the Effort of models that do not reason.
+const EffortOff = "off"
 
 // Options configure a model. Only Model is required.
 type Options struct {
@@ -37,6 +47,12 @@ type Options struct {
 	Model   string       // as the server names it
 	Key     secret.Value // sent as a bearer token; none is sent when zero
 	Vendor  string       // the first half of Name; empty for DefaultVendor
+	API     API          // empty for ChatCompletions
+
+	// Effort is how much the model is to reason, in the vendor's words, such as
+	// "low", "medium" or "high". Empty leaves it to the vendor; EffortOff sends
+	// nothing about reasoning, for models that know none and refuse it.
+	Effort string
 
 	// StallTimeout is the longest silence of the server, before and during a
 	// reply; 0 for DefaultStallTimeout. The whole reply has no limit but ctx.
@@ -45,10 +61,11 @@ type Options struct {
 	MaxBytes int64
 
 	// LegacyMaxTokens sends the output cap as max_tokens, for servers that do
-	// not know max_completion_tokens.
+	// not know max_completion_tokens. Chat Completions only.
 	LegacyMaxTokens bool
 	// NoStreamUsage leaves out stream_options, for servers that refuse it.
-	// Usage is then unknown, unless the server tells unasked.
+	// Usage is then unknown, unless the server tells unasked. Chat Completions
+	// only.
 	NoStreamUsage bool
 
 	// Header is added to each request, for gateways that need it.
@@ -60,9 +77,10 @@ type Options struct {
 
 // Model is one model of one server. Safe for concurrent use.
 type Model struct {
-	opts    Options
-	service sdk.ChatCompletionService
-	own     *http.Transport // nil when Options.Transport is set
+	opts      Options
+	link      *wire.Link
+	chat      sdk.ChatCompletionService
+	responses responses.ResponseService
 }
 
 var _ model.Model = (*Model)(nil)
@@ -75,107 +93,60 @@ func New(opts Options) (*Model, error) {
 	if opts.Vendor == "" {
 		opts.Vendor = DefaultVendor
 	}
-	if opts.StallTimeout == 0 {
-		opts.StallTimeout = DefaultStallTimeout
+	if opts.API == "" {
+		opts.API = ChatCompletions
 	}
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = DefaultMaxBytes
+	if opts.API != ChatCompletions && opts.API != Responses {
+		return nil, fmt.Errorf("openai: no API %q", opts.API)
 	}
-	if err := opts.check(); err != nil {
-		return nil, err
-	}
-	m := &Model{opts: opts}
-	transport := opts.Transport
-	if transport == nil {
-		m.own = newTransport()
-		transport = m.own
+	link, err := wire.NewLink(wire.Options{
+		BaseURL: opts.BaseURL, Model: opts.Model, Vendor: opts.Vendor, Key: opts.Key,
+		StallTimeout: opts.StallTimeout, MaxBytes: opts.MaxBytes, Header: opts.Header, Transport: opts.Transport,
+	}, refusal)
+	if err != nil {
+		return nil, fmt.Errorf("openai: %w", err)
 	}
 	options := []option.RequestOption{
-		option.WithBaseURL(opts.BaseURL),
-		option.WithMaxRetries(0),
-		option.WithHTTPClient(&http.Client{
-			Transport:     transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}),
+		option.WithBaseURL(opts.BaseURL), option.WithMaxRetries(0), option.WithHTTPClient(link.Client()),
 	}
 	if !opts.Key.IsZero() {
 		options = append(options, option.WithAPIKey(opts.Key.Reveal()))
 	}
-	for name, values := range opts.Header {
-		for i, v := range values {
-			if i == 0 {
-				options = append(options, option.WithHeader(name, v))
-			} else {
-				options = append(options, option.WithHeaderAdd(name, v))
-			}
-		}
-	}
-	// The service, unlike the SDK's client, takes nothing from OPENAI_* variables.
-	m.service = sdk.NewChatCompletionService(options...)
-	return m, nil
-}
-
-func (o Options) check() error {
-	u, err := url.Parse(o.BaseURL)
-	switch {
-	case o.Model == "":
-		return errors.New("openai: no model is named")
-	case o.StallTimeout < 0 || o.MaxBytes < 0:
-		return errors.New("openai: a limit is negative")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		// Not with the parser's text: an odd URL may hold a key.
-		return errors.New("openai: the base URL is not an http or https URL")
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return errors.New("openai: the base URL must have no user, query or fragment")
-	case strings.ContainsFunc(o.Key.Reveal(), func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return fmt.Errorf("openai: the key %s has characters no key has; is there a line end or a space in it?", o.Key)
-	}
-	return nil
-}
-
-// newTransport differs from http.DefaultTransport in what it must not do: take
-// a proxy from the environment.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: 15 * time.Second,
-		MaxIdleConnsPerHost: 8,
-		IdleConnTimeout:     90 * time.Second,
-	}
+	// The services, unlike the SDK's client, take nothing from OPENAI_* variables.
+	return &Model{
+		opts: opts, link: link,
+		chat:      sdk.NewChatCompletionService(options...),
+		responses: responses.NewResponseService(options...),
+	}, nil
 }
 
 // Name implements model.Model.
-func (m *Model) Name() string { return m.opts.Vendor + "/" + m.opts.Model }
+func (m *Model) Name() string { return m.link.Name() }
 
 // Close releases idle connections of the model's own transport.
-func (m *Model) Close() {
-	if m.own != nil {
-		m.own.CloseIdleConnections()
-	}
-}
+func (m *Model) Close() { m.link.Close() }
 
 // Generate implements model.Model. It always streams.
 func (m *Model) Generate(ctx context.Context, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
-	params, err := m.params(req)
-	if err != nil {
-		return nil, &model.Error{Kind: model.KindInvalid, Model: m.Name(), Err: err}
-	}
 	if emit == nil {
 		emit = func(model.Delta) {}
 	}
-	w := newWatch(ctx, m.opts.StallTimeout, m.opts.MaxBytes)
-	defer w.stop()
+	if m.opts.API == Responses {
+		return m.respond(ctx, req, emit)
+	}
+	return m.complete(ctx, req, emit)
+}
 
-	stream := m.service.NewStreaming(w.ctx, params, option.WithMiddleware(
-		func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-			res, err := next(r)
-			if err != nil {
-				return nil, err
-			}
-			return m.accept(w, res)
-		}))
-	acc := accumulator{emit: emit, model: m.Name(), turn: len(req.Messages)}
+// complete speaks Chat Completions.
+func (m *Model) complete(ctx context.Context, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
+	params, err := m.params(req)
+	if err != nil {
+		return nil, m.link.Invalid(err)
+	}
+	call := m.link.Begin(ctx)
+	defer call.End()
+	stream := m.chat.NewStreaming(call.Context(), params)
+	acc := accumulator{emit: emit, link: m.link, turn: len(req.Messages)}
 	for stream.Next() {
 		chunk := stream.Current()
 		if err := acc.add(&chunk); err != nil {
@@ -183,8 +154,8 @@ func (m *Model) Generate(ctx context.Context, req *model.Request, emit func(mode
 			return nil, err
 		}
 	}
-	if err := stream.Err(); err != nil {
-		return nil, m.failure(ctx, w, err)
+	if err := failure(call, stream.Err()); err != nil {
+		return nil, err
 	}
 	return acc.finish()
 }

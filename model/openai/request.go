@@ -35,10 +35,9 @@ func (m *Model) params(req *model.Request) (sdk.ChatCompletionNewParams, error) 
 		if t.Description != "" {
 			f.Description = sdk.String(t.Description)
 		}
-		if len(t.Schema) > 0 {
-			if err := json.Unmarshal(t.Schema, &f.Parameters); err != nil {
-				return p, fmt.Errorf("the schema of tool %q is not a JSON object: %w", t.Name, err)
-			}
+		var err error
+		if f.Parameters, err = schema(t); err != nil {
+			return p, err
 		}
 		p.Tools = append(p.Tools, sdk.ChatCompletionFunctionTool(f))
 	}
@@ -49,10 +48,25 @@ func (m *Model) params(req *model.Request) (sdk.ChatCompletionNewParams, error) 
 			p.MaxCompletionTokens = sdk.Int(int64(req.MaxOutputTokens))
 		}
 	}
+	if m.opts.Effort != "" && m.opts.Effort != EffortOff {
+		p.ReasoningEffort = shared.ReasoningEffort(m.opts.Effort)
+	}
 	if !m.opts.NoStreamUsage {
 		p.StreamOptions.IncludeUsage = sdk.Bool(true)
 	}
 	return p, nil
+}
+
+// schema is a tool's schema as the SDK takes it; nil when there is none.
+func schema(t model.ToolDef) (map[string]any, error) {
+	if len(t.Schema) == 0 {
+		return nil, nil
+	}
+	var s map[string]any
+	if err := json.Unmarshal(t.Schema, &s); err != nil {
+		return nil, fmt.Errorf("the schema of tool %q is not a JSON object: %w", t.Name, err)
+	}
+	return s, nil
 }
 
 func assistant(msg model.Message) sdk.ChatCompletionMessageParamUnion {

@@ -2,22 +2,19 @@ package openai
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	sdk "github.com/openai/openai-go/v3"
 
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/model/wire"
 )
-
-// maxCalls bounds the tool calls of one reply; OpenAI allows 128 tools.
-const maxCalls = 128
 
 // accumulator makes a reply of a stream's chunks.
 type accumulator struct {
-	emit  func(model.Delta)
-	model string
-	turn  int
+	emit func(model.Delta)
+	link *wire.Link
+	turn int
 
 	id, answered string
 	text         strings.Builder
@@ -33,11 +30,6 @@ type call struct {
 	arguments strings.Builder
 }
 
-func (a *accumulator) malformed(format string, args ...any) error {
-	return &model.Error{Kind: model.KindUnknown, Model: a.model,
-		Message: "the reply is malformed: " + fmt.Sprintf(format, args...)}
-}
-
 func (a *accumulator) add(chunk *sdk.ChatCompletionChunk) error {
 	if a.id == "" {
 		a.id = chunk.ID
@@ -46,7 +38,8 @@ func (a *accumulator) add(chunk *sdk.ChatCompletionChunk) error {
 		a.answered = chunk.Model
 	}
 	if chunk.JSON.Usage.Valid() {
-		a.addUsage(chunk.Usage)
+		u := chunk.Usage
+		a.usage = wire.Usage(u.PromptTokens, u.PromptTokensDetails.CachedTokens, u.CompletionTokens, u.CompletionTokensDetails.ReasoningTokens)
 	}
 	for i := range chunk.Choices {
 		c := &chunk.Choices[i]
@@ -96,8 +89,8 @@ func (a *accumulator) addCall(d *sdk.ChatCompletionChunkChoiceDeltaToolCall) err
 		known = false
 	}
 	if !known {
-		if len(a.calls) == maxCalls {
-			return a.malformed("it has more than %d tool calls", maxCalls)
+		if len(a.calls) == wire.MaxCalls {
+			return a.link.Errorf("it has more than %d tool calls", wire.MaxCalls)
 		}
 		if a.at == nil {
 			a.at = map[int64]int{}
@@ -121,30 +114,19 @@ func (a *accumulator) addCall(d *sdk.ChatCompletionChunkChoiceDeltaToolCall) err
 	return nil
 }
 
-// addUsage keeps numbers that can be true.
-func (a *accumulator) addUsage(u sdk.CompletionUsage) {
-	if u.PromptTokens < 0 || u.CompletionTokens < 0 {
-		return
-	}
-	a.usage = model.Usage{
-		Known:       true,
-		Input:       u.PromptTokens,
-		CachedInput: min(max(u.PromptTokensDetails.CachedTokens, 0), u.PromptTokens),
-		Output:      u.CompletionTokens,
-		Reasoning:   min(max(u.CompletionTokensDetails.ReasoningTokens, 0), u.CompletionTokens),
-	}
-}
-
 // finish returns the reply, if the stream told how it ended.
 func (a *accumulator) finish() (*model.Reply, error) {
 	if a.stop == "" || a.stop == "error" { // "error" is OpenRouter's
-		return nil, &model.Error{Kind: model.KindCut, Model: a.model, Message: "the reply ended without a finish reason"}
+		return nil, a.link.Cut()
 	}
 	r := &model.Reply{
 		Message: model.Message{Role: model.RoleAssistant, Text: a.text.String()},
 		Usage:   a.usage, Model: a.answered, ID: a.id,
 	}
-	if err := a.finishCalls(r); err != nil {
+	for _, c := range a.calls {
+		r.Message.Calls = append(r.Message.Calls, model.ToolCall{ID: c.id, Name: c.name, Arguments: c.arguments.String()})
+	}
+	if err := a.link.Identify(a.turn, r.Message.Calls); err != nil {
 		return nil, err
 	}
 	switch a.stop {
@@ -164,28 +146,4 @@ func (a *accumulator) finish() (*model.Reply, error) {
 		r.Message.Text += a.refusal.String()
 	}
 	return r, nil
-}
-
-// finishCalls gives calls without an id, or with that of another, one of ours:
-// results find their calls by it.
-func (a *accumulator) finishCalls(r *model.Reply) error {
-	given, used := map[string]bool{}, map[string]bool{}
-	for _, c := range a.calls {
-		given[c.id] = true
-	}
-	n := 0
-	for i, c := range a.calls {
-		if c.name == "" {
-			return a.malformed("tool call %d has no name", i+1)
-		}
-		for c.id == "" || used[c.id] {
-			n++
-			if id := fmt.Sprintf("call_%d_%d", a.turn, n); !given[id] {
-				c.id = id
-			}
-		}
-		used[c.id] = true
-		r.Message.Calls = append(r.Message.Calls, model.ToolCall{ID: c.id, Name: c.name, Arguments: c.arguments.String()})
-	}
-	return nil
 }
