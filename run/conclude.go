@@ -129,7 +129,7 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 	rep.Time.WaitingMS = usage.Waiting.Milliseconds()
 	rep.Time.WorkingMS = rep.Time.TotalMS - rep.Time.WaitingMS
 	rep.Conclusion = conclusion(rep, out)
-	rec := r.record(audit.KindRunEnd, "", runEnd{Reason: rep.Reason, ExitCode: rep.ExitCode, Accepted: rep.Accepted,
+	rec := r.record(audit.KindRunEnd, "", runEnd{Reason: rep.Reason, ExitCode: rep.ExitCode, Accepted: rep.Accepted, Breaches: breaches(rep.Protected),
 		Steps: rep.Steps, Calls: rep.Calls, Tokens: rep.Tokens, Time: rep.Time, Cleanup: rep.Cleanup,
 		Patch: rep.Patch, Artifacts: len(rep.Artifacts), Provenance: rep.Provenance})
 	rep.AuditHead = r.log.Head()
@@ -154,6 +154,7 @@ type runEnd struct {
 	Reason     Reason     `json:"reason"`
 	ExitCode   int        `json:"exit_code"`
 	Accepted   string     `json:"accepted"`
+	Breaches   []string   `json:"breaches,omitempty"` // of protected files, the first maxTold
 	Steps      int        `json:"steps"`
 	Calls      Calls      `json:"calls"`
 	Tokens     Tokens     `json:"tokens"`

@@ -108,6 +108,16 @@ func (g Protected) breach() string {
 	return "changed " + g.Path + ", which is protected"
 }
 
+// breaches are those among protected files, the first maxTold.
+func breaches(protected []Protected) (out []string) {
+	for _, g := range protected {
+		if !g.Unchanged && len(out) < maxTold {
+			out = append(out, g.breach())
+		}
+	}
+	return out
+}
+
 // fate is a heading for what happened to a protected file.
 func (g Protected) fate() string {
 	switch {

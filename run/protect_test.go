@@ -100,6 +100,10 @@ func TestApplyAsksAboutProtectedFiles(t *testing.T) {
 		shell(t, ctx, s, "echo b > a; echo 2 > tests/x; rm tests/y; echo n > tests/n")
 		return done("")
 	})
+	log, err := os.ReadFile(filepath.Join(rep.Dir, "audit.jsonl"))
+	if err != nil || !strings.Contains(string(log), `"breaches":["added tests/n, where files are protected"`) {
+		t.Errorf("the audit log says nothing of it: %v", err)
+	}
 	if _, err := run.Apply(context.Background(), rep.Dir, o.Workspace.Dir, nil); err == nil {
 		t.Error("nobody was asked, and it was applied")
 	}
