@@ -127,7 +127,7 @@ func (s *store) leave(want string, left []Skipped) {
 	s.r.mu.Lock()
 	s.r.report.Unfetched = append(s.r.report.Unfetched, left...)
 	s.r.mu.Unlock()
-	s.r.warn("of artifact %s %s stay in the sandbox: %s", want, list(names), noUTF8)
+	s.r.warn("artifact %s comes without %s: a name that is no UTF-8, or has the character U+FFFD, cannot be asked for", want, list(names))
 }
 
 // files lists what an artifact's name stands for, and the directory it is
