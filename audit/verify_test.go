@@ -44,6 +44,9 @@ func TestVerifyIntact(t *testing.T) {
 		if want := tc.want == audit.Intact || tc.want == audit.Unproven || tc.want == audit.Extended; v.OK() != want {
 			t.Errorf("%s.OK() = %v", v.State, v.OK())
 		}
+		if err := audit.CheckHead(tc.head); (err != nil) != (tc.want == audit.Unknown) {
+			t.Errorf("head %q: %v", tc.head, err)
+		}
 	}
 	if (audit.Verdict{}).OK() {
 		t.Error("the zero Verdict is OK")

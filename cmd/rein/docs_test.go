@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -132,4 +134,51 @@ func TestSpecOf(t *testing.T) {
 	if s.Image != "host" || s.Cwd != "/workspace" || s.Resources.Memory != 1<<30 || len(s.Env) != 0 || s.Mounts[0].Writable {
 		t.Errorf("spec is %+v", s)
 	}
+}
+
+// The page describes every key of the configuration.
+func TestKeysAreDescribed(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := config.Schema(known())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema node
+	if err := json.Unmarshal(data, &schema); err != nil {
+		t.Fatal(err)
+	}
+	keys := schema.keys()
+	if len(keys) < 40 {
+		t.Fatalf("the schema has the keys %q only", keys)
+	}
+	for _, key := range keys {
+		if !regexp.MustCompile(`(?m)(^|[ {])` + key + `:( |$)`).Match(page) {
+			t.Errorf("the page does not show %s:", key)
+		}
+	}
+}
+
+// node is a JSON Schema, as far as it has keys.
+type node struct {
+	Properties           map[string]node
+	AdditionalProperties json.RawMessage
+	Items                *node
+}
+
+func (n node) keys() []string {
+	var all []string
+	for name, p := range n.Properties {
+		all = append(append(all, name), p.keys()...)
+	}
+	var values node
+	if json.Unmarshal(n.AdditionalProperties, &values) == nil {
+		all = append(all, values.keys()...)
+	}
+	if n.Items != nil {
+		all = append(all, n.Items.keys()...)
+	}
+	return all
 }

@@ -155,7 +155,8 @@ func findBinary(given, name string) (string, error) {
 			_, err = os.Stat(abs)
 		}
 		if err != nil {
-			return "", &sandbox.Error{Kind: sandbox.KindHost, Op: "find", Subject: name, Err: err}
+			return "", &sandbox.Error{Kind: sandbox.KindHost, Op: "find", Subject: name, Err: err,
+				Hint: "correct the path, or leave it out: " + name + " is then looked for beside this program and on PATH"}
 		}
 		return abs, nil
 	}

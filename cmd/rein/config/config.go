@@ -103,8 +103,8 @@ func (n NamedKey) Key() Key { return Key{Env: n.Env, File: n.File, Command: n.Co
 
 // Programs are absolute paths; empty means beside rein, then on PATH.
 type Programs struct {
-	Execd  string `json:"execd,omitempty" jsonschema:"path of rein-execd"`
-	GVisor string `json:"gvisor,omitempty" jsonschema:"path of rein-runsc"`
+	Execd  string `json:"execd,omitempty" jsonschema:"absolute path of rein-execd, which runs inside every sandbox"`
+	GVisor string `json:"gvisor,omitempty" jsonschema:"absolute path of rein-runsc, the runtime gvisor"`
 }
 
 // Size is a number of bytes, written with a unit: 512MiB, 2GiB, 100MB.

@@ -158,7 +158,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%s\nin\n%s", err, text)
 	}
-	for _, path := range []string{"targets.default.mounts[0].source", "models.gpt.key.env", "redaction.secrets[0].name", "limits.max_cost"} {
+	for _, path := range []string{"targets.default.mounts[0].source", "models.gpt.key.env", "redaction.secrets[0].name", "limits.max_cost", "programs.execd", "programs.gvisor"} {
 		if _, ok := f.Set[path]; !ok {
 			t.Errorf("the example does not show %s", path)
 		}

@@ -69,4 +69,9 @@ limits:
 #   secrets:
 #     - name: deploy-token
 #       env: DEPLOY_TOKEN
+
+# rein's own companions. Left out, they are looked for beside rein, then on PATH.
+# programs:
+#   execd: /opt/rein/rein-execd       # runs inside every sandbox
+#   gvisor: /opt/rein/rein-runsc      # the runtime gvisor
 `
