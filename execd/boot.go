@@ -14,6 +14,10 @@ type Boot struct {
 	UID      uint32 `json:"uid"`
 	GID      uint32 `json:"gid"`
 	SameUser bool   `json:"same_user,omitempty"`
+	// Guest says that execd is one process among others in a sandbox that
+	// somebody else made, without privileges to confine commands with: they run
+	// as its own user, in its own namespaces. It excludes SameUser and UID.
+	Guest bool `json:"guest,omitempty"`
 	// Home, Cwd and Env are what user commands start with.
 	Home string            `json:"home"`
 	Cwd  string            `json:"cwd"`

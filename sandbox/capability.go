@@ -34,6 +34,9 @@ const (
 	CapLimitMemory   Capability = "limit_memory"
 	CapLimitPIDs     Capability = "limit_pids"
 	CapLimitDisk     Capability = "limit_disk"
+
+	CapConfine          Capability = "confine"            // file operations held beneath a directory, writes whole or not at all
+	CapStderrInSessions Capability = "stderr_in_sessions" // the streams of a session's commands stay apart
 )
 
 // Capabilities lists every capability in the order they are shown.
@@ -42,6 +45,7 @@ var Capabilities = []Capability{
 	CapPipeStatus, CapOOMFlag, CapLabels, CapRenew, CapPause, CapMounts,
 	CapNetworkDeny, CapNetworkRecord, CapSeparation, CapKernel,
 	CapLimitCPU, CapLimitMemory, CapLimitPIDs, CapLimitDisk,
+	CapConfine, CapStderrInSessions,
 }
 
 // CheckCapabilities returns an error for the first unknown name.

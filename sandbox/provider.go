@@ -117,6 +117,9 @@ type Info struct {
 	Cwd string `json:"cwd"`
 	// Separation is "full" or "reduced" (see CapSeparation).
 	Separation string `json:"separation,omitempty"`
+	// Network says what a remote server enforces its network policy with, as it
+	// was when the sandbox was made: "dns+nft", or "dns" for names only.
+	Network string `json:"network,omitempty"`
 	// Limits lists the resource limits of this sandbox and who enforces each;
 	// a limit nobody enforces is listed with EnforcedBy "nobody".
 	Limits []Limit `json:"limits,omitempty"`

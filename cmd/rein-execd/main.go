@@ -6,7 +6,7 @@
 // to run commands as another user, CAP_SETPCAP to empty their bounding set,
 // CAP_KILL to end them, CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER to write
 // files for them and CAP_SYS_RESOURCE to limit their processes; with
-// Boot.SameUser instead CAP_SYS_ADMIN and CAP_SETPCAP.
+// Boot.SameUser instead CAP_SYS_ADMIN and CAP_SETPCAP, with Boot.Guest nothing.
 //
 // "rein-execd warden" is what it starts for its commands; see package
 // execd/daemon.
@@ -144,7 +144,7 @@ func readBoot(stdin *os.File) (execd.Boot, error) {
 	if err := unix.Dup3(null, int(stdin.Fd()), 0); err != nil {
 		return boot, fmt.Errorf("/dev/null: %w", err)
 	}
-	if !boot.SameUser && int(boot.UID) == os.Geteuid() {
+	if !boot.SameUser && !boot.Guest && int(boot.UID) == os.Geteuid() {
 		return boot, errors.New("uid is the daemon's own: commands need another, or same_user")
 	}
 	return boot, nil
@@ -156,7 +156,7 @@ func own(boot execd.Boot) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("owned: %w", err)
 		}
-		if boot.SameUser {
+		if boot.SameUser || boot.Guest {
 			continue
 		}
 		if err := os.Chown(dir, int(boot.UID), int(boot.GID)); err != nil {
@@ -196,7 +196,7 @@ func newServer(boot execd.Boot) (*daemon.Server, error) {
 		Token: boot.Token, StateDir: stateDir, Home: boot.Home, Cwd: boot.Cwd, Env: boot.Env,
 		SpillBudget: boot.SpillBudget, MemoryLimit: boot.MemoryLimit, CPULimit: boot.CPULimit, Version: version,
 	}
-	if !boot.SameUser {
+	if !boot.SameUser && !boot.Guest {
 		opts.User = &daemon.User{UID: boot.UID, GID: boot.GID}
 		cfg.User = opts.User
 	}
@@ -239,7 +239,7 @@ func boundProcesses(parent string, n int) (dir string, err error) {
 // number.
 func userName(boot execd.Boot) string {
 	uid := int(boot.UID)
-	if boot.SameUser {
+	if boot.SameUser || boot.Guest {
 		uid = os.Geteuid()
 	}
 	return daemon.UserName(uid, strconv.Itoa(uid))

@@ -1,0 +1,347 @@
+package opensandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
+)
+
+// client speaks the lifecycle API. It never follows redirects, which could
+// carry the key elsewhere, and uses no proxy of the environment.
+type client struct {
+	base  *url.URL
+	key   secret.Value
+	http  *http.Client
+	clock *clock
+}
+
+func newClient(base *url.URL, key secret.Value, dial func(context.Context, string, string) (net.Conn, error)) *client {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	}
+	t := &http.Transport{DialContext: dial, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 16}
+	return &client{base: base, key: key, clock: &clock{}, http: &http.Client{Transport: t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// maxAnswer bounds what is read of an answer, in bytes; a page of a listing has
+// at most pageSize sandboxes.
+const maxAnswer = 8 << 20
+
+// requestTimeout bounds one request that answers at once.
+const requestTimeout = 30 * time.Second
+
+// answer is an error that the server itself gave: it says what became of the
+// request.
+type answer struct {
+	Status  int
+	Code    string
+	Message string
+	// Wait is what Retry-After asks for; 0 when it is not there.
+	Wait time.Duration
+}
+
+func (a *answer) Error() string {
+	switch {
+	case a.Code != "" && a.Message != "":
+		return fmt.Sprintf("%s (%s)", a.Message, a.Code)
+	case a.Code != "" || a.Message != "":
+		return a.Code + a.Message
+	}
+	return fmt.Sprintf("HTTP status %d %s", a.Status, http.StatusText(a.Status))
+}
+
+// unsent is a failure before anything was sent: the request has had no effect.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
+
+// unclear is a failure that leaves open what became of the request: the reply
+// was lost, or is no reply of the server's own.
+type unclear struct{ error }
+
+func (u unclear) Unwrap() error { return u.error }
+
+// do makes one request. in and out may be nil. Errors are *answer, unsent or
+// unclear.
+func (c *client) do(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	u := *c.base
+	u.Path += "/v1" + path
+	u.RawQuery = query.Encode()
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return unsent{err}
+		}
+		body = bytes.NewReader(b)
+	}
+	sent := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return unsent{err}
+	}
+	req.Header.Set("Accept", "application/json")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if !c.key.IsZero() {
+		req.Header.Set(keyHeader, c.key.Reveal())
+	}
+	started := time.Now()
+	resp, err := c.http.Do(req)
+	switch {
+	case err != nil && !sent:
+		return unsent{err}
+	case err != nil:
+		return unclear{err}
+	}
+	defer resp.Body.Close()
+	c.clock.heard(resp.Header.Get("Date"), started, time.Now())
+	return c.read(resp, out)
+}
+
+// read takes the answer apart.
+func (c *client) read(resp *http.Response, out any) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return refusal(resp, b)
+	}
+	switch {
+	case err != nil:
+		return unclear{fmt.Errorf("reading the answer: %w", err)}
+	case len(b) > maxAnswer:
+		return unclear{fmt.Errorf("the answer is longer than %d bytes", maxAnswer)}
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return unclear{fmt.Errorf("the answer is not what OpenSandbox sends: %w", err)}
+	}
+	return nil
+}
+
+// refusal reads an error: {code, message}, or the {detail} of the framework
+// beneath the server. A gateway's own page is neither, and for a status of the
+// server's kind leaves open whether the request went through.
+func refusal(resp *http.Response, body []byte) error {
+	a := &answer{Status: resp.StatusCode, Wait: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	var wire struct {
+		Code, Message string
+		Detail        json.RawMessage
+	}
+	known := json.Unmarshal(body, &wire) == nil
+	a.Code, a.Message = shorten(wire.Code), shorten(wire.Message)
+	if a.Message == "" {
+		a.Message = detail(wire.Detail)
+	}
+	if known && (a.Code != "" || a.Message != "") || a.Status < 500 {
+		return a
+	}
+	return unclear{a}
+}
+
+// detail is the text of {"detail": "…"} or {"detail": [{loc, msg}]}.
+func detail(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return shorten(text)
+	}
+	var items []struct {
+		Loc []any  `json:"loc"`
+		Msg string `json:"msg"`
+	}
+	if json.Unmarshal(raw, &items) != nil {
+		return ""
+	}
+	var parts []string
+	for _, i := range items {
+		var loc []string
+		for _, l := range i.Loc {
+			loc = append(loc, fmt.Sprint(l))
+		}
+		parts = append(parts, strings.Join(loc, ".")+": "+i.Msg)
+	}
+	return shorten(strings.Join(parts, "; "))
+}
+
+// maxMessage bounds what is kept of a message of the server's.
+const maxMessage = 500
+
+func shorten(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
+	if r := []rune(s); len(r) > maxMessage {
+		return string(r[:maxMessage]) + "…"
+	}
+	return s
+}
+
+// retryAfter reads Retry-After: seconds or a date (RFC 9110, 10.2.3). What is
+// neither, or in the past, asks for nothing.
+func retryAfter(value string, now time.Time) time.Duration {
+	if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+		return time.Duration(min(max(n, 0), 24*3600)) * time.Second
+	}
+	if t, err := http.ParseTime(value); err == nil {
+		return min(max(t.Sub(now), 0), 24*time.Hour)
+	}
+	return 0
+}
+
+// Repetition of requests: full jitter, so that many clients do not come back at
+// once.
+const (
+	tries     = 5
+	firstWait = 200 * time.Millisecond
+	mostWait  = 5 * time.Second
+)
+
+// again makes a request that may be made more than once. It is repeated when
+// it was not sent, when the server asks for it, and when its reply was lost.
+func (c *client) again(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	for try := 1; ; try++ {
+		short, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := c.do(short, method, path, query, in, out)
+		cancel()
+		if err == nil || ctx.Err() != nil || !temporary(err) {
+			return err
+		}
+		if asked := asksToWait(err); try >= tries && asked == 0 || !pause(ctx, try, asked) {
+			return err
+		}
+	}
+}
+
+// temporary reports whether a request that may be repeated should be.
+func temporary(err error) bool {
+	if a, ok := errors.AsType[*answer](err); ok {
+		switch a.Status {
+		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return false
+	}
+	return true
+}
+
+func asksToWait(err error) time.Duration {
+	if a, ok := errors.AsType[*answer](err); ok {
+		return a.Wait
+	}
+	return 0
+}
+
+// pause waits before the next try: as long as the server asks, or with full
+// jitter. It returns false, at once, when ctx ends before.
+func pause(ctx context.Context, try int, asked time.Duration) bool {
+	wait := asked
+	if wait == 0 {
+		wait = rand.N(min(firstWait<<min(try-1, 8), mostWait))
+	}
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+		return false
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// fault makes a *sandbox.Error of what a request gave.
+func (p *Provider) fault(ctx context.Context, op, subject string, err error) error {
+	if err == nil || sandbox.KindOf(err) != "" {
+		return err
+	}
+	e := &sandbox.Error{Op: op, Subject: subject, Err: err}
+	a, answered := errors.AsType[*answer](err)
+	switch {
+	case ctx.Err() != nil && !answered:
+		e.Kind, e.Err = sandbox.KindTimeout, context.Cause(ctx)
+	case answered:
+		e.Kind, e.Hint = kindOf(a), hintOf(a)
+	default:
+		e.Kind, e.Hint = sandbox.KindUnavailable, "is the server at "+p.server.base.Host+" up, and reachable from here?"
+	}
+	return e
+}
+
+// kindOf says what kind of failure an answer is.
+func kindOf(a *answer) sandbox.Kind {
+	switch {
+	case strings.HasSuffix(a.Code, "::POD_IP_NOT_AVAILABLE"): // 404, but not gone
+		return sandbox.KindUnavailable
+	case refusesPolicy(a):
+		return sandbox.KindUnsupported
+	}
+	switch a.Status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestedRangeNotSatisfiable:
+		if strings.HasSuffix(a.Code, "NOT_SUPPORTED") {
+			return sandbox.KindUnsupported
+		}
+		return sandbox.KindInvalid
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return sandbox.KindDenied
+	case http.StatusNotFound, http.StatusGone:
+		return sandbox.KindNotFound
+	case http.StatusConflict:
+		return sandbox.KindConflict
+	case http.StatusRequestEntityTooLarge:
+		return sandbox.KindTooLarge
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return sandbox.KindUnsupported
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return sandbox.KindUnavailable
+	}
+	return sandbox.KindHost
+}
+
+// refusesPolicy reports whether the server, as it is set up, takes no network
+// policy: with Docker's host network or a network of its own, or without an
+// image for the sidecar.
+func refusesPolicy(a *answer) bool {
+	text := strings.ToLower(a.Message)
+	return a.Status == http.StatusBadRequest && (strings.Contains(text, "networkpolicy") || strings.Contains(text, "network_mode") || strings.Contains(text, "egress.image"))
+}
+
+func hintOf(a *answer) string {
+	switch {
+	case refusesPolicy(a):
+		return `every sandbox is made with a network policy: in the server's configuration set network_mode = "bridge" under [docker], and image = "…" and mode = "dns+nft" under [egress]`
+	case a.Status == http.StatusUnauthorized:
+		return "the server wants an API key: name where it is under key: of the target"
+	case strings.Contains(a.Code, "QUOTA"):
+		return "a quota of the server is used up"
+	case a.Status == http.StatusForbidden:
+		return "the API key may not do this"
+	case a.Status == http.StatusTooManyRequests && a.Wait > 0:
+		return fmt.Sprintf("the server asks to wait %v", a.Wait)
+	case strings.HasSuffix(a.Code, "POD_READY_TIMEOUT"):
+		return "the sandbox was not ready in the server's time: is there room for it, and can its image be pulled?"
+	case strings.HasSuffix(a.Code, "IMAGE_PULL_FAILED"):
+		return "check the image's name, and that the server may pull it"
+	case strings.HasSuffix(a.Code, "INVALID_PARAMETER") && strings.Contains(strings.ToLower(a.Message), "timeout"):
+		return "give a shorter --ttl, or raise max_sandbox_timeout_seconds of the server"
+	case a.Status == http.StatusMovedPermanently || a.Status == http.StatusFound || a.Status == http.StatusTemporaryRedirect || a.Status == http.StatusPermanentRedirect:
+		return "the address redirects; give the one that answers itself"
+	}
+	return ""
+}
