@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rein-sh/rein/secret"
@@ -33,25 +34,44 @@ type Options struct {
 // the caller knows what may be done twice. Errors of the daemon are *Error;
 // others are errors of the connection, and after them the outcome is unknown.
 type Client struct {
-	opts Options
+	opts atomic.Pointer[Options]
 	http *http.Client
 }
 
 // NewClient returns a client. It connects with the first request; Close
 // releases its connections.
 func NewClient(opts Options) *Client {
-	opts.BaseURL = strings.TrimSuffix(opts.BaseURL, "/")
+	c := &Client{}
+	c.opts.Store(tidy(opts))
 	t := &http.Transport{
-		DialContext:         opts.DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dial := c.opts.Load().DialContext; dial != nil {
+				return dial(ctx, network, address)
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		},
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true, // lengths and ranges are of the file
 		ReadBufferSize:      64 << 10,
 		WriteBufferSize:     64 << 10,
 	}
-	return &Client{opts: opts, http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+	c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
-	}}}
+	}}
+	return c
+}
+
+func tidy(opts Options) *Options {
+	opts.BaseURL = strings.TrimSuffix(opts.BaseURL, "/")
+	return &opts
+}
+
+// Relocate has later requests reach the daemon in another way: the address of a
+// sandbox may change when it is resumed.
+func (c *Client) Relocate(opts Options) {
+	c.opts.Store(tidy(opts))
+	c.http.CloseIdleConnections()
 }
 
 // Close releases idle connections. Requests under way are not affected.
@@ -59,7 +79,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // send makes a request and returns the response if its status is a success.
 func (c *Client) send(ctx context.Context, method, route string, query url.Values, contentType string, body io.Reader) (*http.Response, error) {
-	u := c.opts.BaseURL + route
+	u := c.opts.Load().BaseURL + route
 	if len(query) > 0 {
 		u += "?" + query.Encode()
 	}
@@ -71,9 +91,10 @@ func (c *Client) send(ctx context.Context, method, route string, query url.Value
 }
 
 func (c *Client) do(req *http.Request, contentType string) (*http.Response, error) {
-	maps.Copy(req.Header, c.opts.Header)
-	if !c.opts.Token.IsZero() {
-		req.Header.Set(TokenHeader, c.opts.Token.Reveal())
+	opts := c.opts.Load()
+	maps.Copy(req.Header, opts.Header)
+	if !opts.Token.IsZero() {
+		req.Header.Set(TokenHeader, opts.Token.Reveal())
 	}
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)

@@ -78,7 +78,7 @@ func sendOne(mw *multipart.Writer, f Source) error {
 }
 
 func (c *Client) receiveAll(ctx context.Context, body io.Reader, contentType string) ([]Uploaded, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.BaseURL+"/files/upload", body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.Load().BaseURL+"/files/upload", body)
 	if err != nil {
 		return nil, fmt.Errorf("execd: %w", err)
 	}

@@ -113,7 +113,7 @@ func (c *Client) Upload(ctx context.Context, meta UploadMetadata, r io.Reader, s
 	}
 	head, tail := around.Bytes()[:at], around.Bytes()[at:]
 	body := io.MultiReader(bytes.NewReader(head), r, bytes.NewReader(tail))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.BaseURL+"/files/upload", body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.Load().BaseURL+"/files/upload", body)
 	if err != nil {
 		return Uploaded{}, fmt.Errorf("execd: %w", err)
 	}
@@ -189,7 +189,7 @@ func (c *Client) Download(ctx context.Context, d DownloadRequest) (*Download, er
 	if d.Hash {
 		q.Set("sha256", "true")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.BaseURL+"/files/download?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.Load().BaseURL+"/files/download?"+q.Encode(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("execd: %w", err)
 	}

@@ -26,7 +26,7 @@ func (c *Client) Run(ctx context.Context, req RunRequest, each func(Event)) (Out
 	if err != nil {
 		return Outcome{}, fmt.Errorf("execd: %w", err)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.BaseURL+"/command", bytes.NewReader(b))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.Load().BaseURL+"/command", bytes.NewReader(b))
 	if err != nil {
 		return Outcome{}, fmt.Errorf("execd: %w", err)
 	}
@@ -52,6 +52,11 @@ func (c *Client) Run(ctx context.Context, req RunRequest, each func(Event)) (Out
 		if outcome.DurationMS == 0 {
 			outcome.DurationMS = time.Since(started).Milliseconds()
 		}
+		// It says -1 of a command that a signal ended, and no more of one that it
+		// ended at its timeout.
+		if outcome.killed && req.Timeout > 0 && time.Since(started).Milliseconds() >= req.Timeout {
+			outcome.KilledBy = KilledByTimeout
+		}
 	}
 	// Our daemon ends the stream here, so that the connection can be used
 	// again; OpenSandbox's would keep us waiting for a second.
@@ -67,7 +72,8 @@ const maxEventLine = 8 << 20
 // readOutcome is an outcome and whether the daemon is ours.
 type readOutcome struct {
 	Outcome
-	ours bool
+	ours   bool
+	killed bool // another daemon's command ended by a signal
 }
 
 // readEvents reads a stream up to its terminal event.
@@ -178,8 +184,12 @@ func (o *readOutcome) add(e Event) (done bool) {
 		zero := 0
 		o.ExitCode = &zero
 	case e.Error != nil:
-		if n, err := strconv.Atoi(e.Error.Value); err == nil && n >= 0 {
+		n, err := strconv.Atoi(e.Error.Value)
+		switch {
+		case err == nil && n >= 0:
 			o.ExitCode = &n
+		case err == nil:
+			o.killed = true
 		}
 	}
 	return true

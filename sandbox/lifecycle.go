@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/execd"
 )
 
 // Refresh asks the provider for the sandbox's state now.
@@ -51,10 +52,18 @@ func (s *Sandbox) Pause(ctx context.Context, o PauseOptions) error {
 	})
 }
 
-// Resume undoes Pause.
+// Resume undoes Pause. It asks anew how execd is reached: a remote provider's
+// answer may be another than before.
 func (s *Sandbox) Resume(ctx context.Context) error {
 	return s.lifecycle(ctx, "resume", audit.KindResumeIntent, audit.KindResumed, time.Time{}, func(ctx context.Context, _ *LifecycleOutcome) error {
-		return Resume(ctx, s.provider, s.id)
+		if err := Resume(ctx, s.provider, s.id); err != nil {
+			return err
+		}
+		ep, err := s.provider.Endpoint(ctx, s.id, execd.Port)
+		if err == nil {
+			s.client.Relocate(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
+		}
+		return err
 	})
 }
 

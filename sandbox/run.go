@@ -146,6 +146,9 @@ func (c *call) request() execd.RunRequest {
 	cmd, f := c.command, c.sandbox.features
 	req := execd.RunRequest{Command: cmd.Shell, Cwd: cmd.Cwd, Background: cmd.Background,
 		Timeout: cmd.Timeout.Milliseconds(), Envs: cmd.Env}
+	if req.Cwd == "" && !f.CallIDs { // another daemon's working directory is its own
+		req.Cwd = c.sandbox.Info().Cwd
+	}
 	if f.CallIDs {
 		req.Rein = &execd.RunOptions{ID: cmd.CallID, Spill: f.Spill, Raw: c.streaming()}
 		if f.Capture && !c.streaming() {
@@ -176,9 +179,11 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	<-watched
 
 	r := Result{CallID: c.id, SandboxID: s.id, Outcome: outcome, Known: c.known}
-	if _, refused := errors.AsType[*execd.Error](err); err != nil && !refused {
+	// An error inside the stream says that something went wrong with a command
+	// that had begun: no more than a stream that was cut.
+	if e, ok := errors.AsType[*execd.Error](err); err != nil && (!ok || e.Status == 0) {
 		r, err = c.verify(ctx, r, err)
-	} else if refused {
+	} else if ok {
 		return r, s.fault(ctx, "run", c.command.CallID, err)
 	}
 	if err == nil && c.command.Background && !c.ended {
