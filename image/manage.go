@@ -1,0 +1,151 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// List returns the images of the cache, the last used first.
+func (s *Store) List(ctx context.Context) ([]Info, error) {
+	entries, err := os.ReadDir(filepath.Join(s.o.Dir, "images"))
+	if err != nil {
+		return nil, failed("list", s.o.Dir, KindHost, err)
+	}
+	references := map[string][]string{}
+	err = s.refs(func(_ string, rec refRecord) error {
+		references[rec.Digest] = append(references[rec.Digest], rec.Reference)
+		return nil
+	})
+	out := []Info{}
+	for _, e := range entries {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, failed("list", s.o.Dir, KindHost, err)
+		}
+		var i *Info
+		if i, err = s.describe(e.Name()); i != nil {
+			i.References = append(i.References, references[i.Digest]...)
+			slices.Sort(i.References)
+			out = append(out, *i)
+		}
+	}
+	if err != nil {
+		return nil, failed("list", s.o.Dir, KindHost, err)
+	}
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Or(b.Used.Compare(a.Used), cmp.Compare(a.Digest, b.Digest)) })
+	return out, nil
+}
+
+// describe is nil without an error when the image is gone.
+func (s *Store) describe(name string) (*Info, error) {
+	m, err := s.readMarker(name)
+	if m == nil || err != nil {
+		return nil, err
+	}
+	i := &Info{Digest: m.Digest, References: []string{}, Size: m.Size, Entries: m.Entries, Dropped: m.Dropped, Fetched: m.Fetched, Used: m.Fetched}
+	held, err := s.tryLock(name, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	if i.InUse = held == nil; !i.InUse {
+		defer held.Close()
+	}
+	if info, err := os.Lstat(s.lockPath(name)); err == nil && info.ModTime().After(i.Used) {
+		i.Used = info.ModTime()
+	}
+	return i, nil
+}
+
+// Remove removes an image, by a reference that led to it or by its digest, and
+// everything that leads to it. One that is in use stays: KindInUse.
+func (s *Store) Remove(ctx context.Context, ref string) (Info, error) {
+	list, err := s.List(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	wanted := ref
+	if !digestPart.MatchString(ref) {
+		r, err := ParseReference(ref)
+		if err != nil {
+			return Info{}, err
+		}
+		wanted = r.String()
+	}
+	for _, i := range list {
+		if i.Digest != wanted && !slices.Contains(i.References, wanted) {
+			continue
+		}
+		gone, err := s.remove(i)
+		switch {
+		case err != nil:
+			return i, failed("remove", ref, KindHost, err)
+		case !gone:
+			return i, &Error{Kind: KindInUse, Op: "remove", Subject: ref, Err: errors.New("a sandbox uses it"), Hint: "rein sandbox ls lists them"}
+		}
+		return i, nil
+	}
+	return Info{}, &Error{Kind: KindNotFound, Op: "remove", Subject: ref, Err: errors.New("it is not in the cache")}
+}
+
+// Prune removes images that nobody uses, as policy says, and returns them.
+func (s *Store) Prune(ctx context.Context, policy Policy) ([]Info, error) {
+	list, err := s.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	removed := []Info{}
+	for _, i := range list {
+		if i.InUse || s.o.Now().Sub(i.Used) < policy.Unused {
+			continue
+		}
+		gone, err := s.remove(i)
+		if err != nil {
+			return removed, failed("prune", i.Digest, KindHost, err)
+		}
+		if gone {
+			removed = append(removed, i)
+		}
+	}
+	return removed, nil
+}
+
+// remove removes an image, or reports false because somebody uses it. It is out
+// of its place at once; emptying it takes its time.
+func (s *Store) remove(i Info) (bool, error) {
+	name := dirName(i.Digest)
+	held, err := s.tryLock(name, unix.LOCK_EX)
+	if held == nil || err != nil {
+		return false, err
+	}
+	defer held.Close()
+	if m, err := s.readMarker(name); m == nil {
+		return false, err
+	}
+	work, err := s.scratch()
+	if err != nil {
+		return false, err
+	}
+	if err := os.Rename(s.imagePath(name), filepath.Join(work.Name(), "image")); err != nil {
+		return false, errors.Join(err, discard(work))
+	}
+	err = s.refs(func(path string, rec refRecord) error {
+		if rec.Digest == i.Digest {
+			return os.Remove(path)
+		}
+		return nil
+	})
+	err = errors.Join(err, os.Remove(held.Name()), discard(work))
+	if err != nil {
+		return true, fmt.Errorf("it is out of use, but not everything of it is removed: %w", err)
+	}
+	return true, nil
+}

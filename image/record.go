@@ -1,0 +1,167 @@
+package image
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// marker is image.json: that a tree is complete, and what is known about it.
+type marker struct {
+	Digest  string    `json:"digest"`
+	Config  Config    `json:"config"`
+	Entries int       `json:"entries"`
+	Size    int64     `json:"size"`
+	Dropped Dropped   `json:"dropped"`
+	Notes   []string  `json:"notes,omitempty"`
+	Fetched time.Time `json:"fetched"`
+}
+
+// refRecord is where a reference led to.
+type refRecord struct {
+	Reference string    `json:"reference"`
+	Platform  string    `json:"platform"`
+	Digest    string    `json:"digest"`
+	Documents []string  `json:"documents"` // the first is what the reference names
+	Resolved  time.Time `json:"resolved"`
+}
+
+// maxRecord bounds what is read of a record, which holds an image's
+// configuration at most.
+const maxRecord = 64 << 20
+
+// unfinished begins the names of records that are being written.
+const unfinished = ".new-"
+
+// dirName is a digest as the name of a file.
+func dirName(digest string) string { return strings.Replace(digest, ":", "-", 1) }
+
+func (s *Store) imagePath(name string) string { return filepath.Join(s.o.Dir, "images", name) }
+
+func (s *Store) refPath(reference, platform string) string {
+	sum := sha256.Sum256([]byte(reference + "\n" + platform))
+	return filepath.Join(s.o.Dir, "refs", hex.EncodeToString(sum[:])+".json")
+}
+
+// readMarker is nil without an error when there is no image of this name.
+func (s *Store) readMarker(name string) (*marker, error) {
+	m := &marker{}
+	ok, err := readRecord(filepath.Join(s.imagePath(name), "image.json"), m)
+	if !ok || err != nil {
+		return nil, err
+	}
+	if dirName(m.Digest) != name {
+		return nil, fmt.Errorf("the record of image %s is about %.100q", name, m.Digest)
+	}
+	return m, nil
+}
+
+// readRef is nil without an error when the reference was never resolved.
+func (s *Store) readRef(r Reference) (*refRecord, error) {
+	rec := &refRecord{}
+	ok, err := readRecord(s.refPath(r.String(), platformText(s.platform)), rec)
+	if !ok || err != nil || !digestPart.MatchString(rec.Digest) || len(rec.Documents) == 0 {
+		return nil, err
+	}
+	return rec, nil
+}
+
+// findDigest is where any reference led to that named this digest.
+func (s *Store) findDigest(digest string) (*refRecord, error) {
+	var found *refRecord
+	err := s.refs(func(_ string, rec refRecord) error {
+		if rec.Platform == platformText(s.platform) && slices.Contains(rec.Documents, digest) {
+			found = &rec
+		}
+		return nil
+	})
+	return found, err
+}
+
+// writeRef records where a reference led to. What a crash leaves of it, a sweep
+// removes, which the store's lock keeps out meanwhile.
+func (s *Store) writeRef(rec refRecord) error {
+	return s.guarded(unix.LOCK_SH, func() error { return writeRecord(s.refPath(rec.Reference, rec.Platform), rec) })
+}
+
+// refs calls f for every reference that was resolved.
+func (s *Store) refs(f func(path string, rec refRecord) error) error {
+	entries, err := os.ReadDir(filepath.Join(s.o.Dir, "refs"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), unfinished) {
+			continue
+		}
+		path := filepath.Join(s.o.Dir, "refs", e.Name())
+		rec := refRecord{}
+		ok, err := readRecord(path, &rec)
+		if err != nil {
+			return err
+		}
+		if ok {
+			if err := f(path, rec); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// touch notes that an image is used now: the time of its lock file says so.
+func (s *Store) touch(name string) error {
+	now := s.o.Now()
+	return os.Chtimes(s.lockPath(name), now, now)
+}
+
+// readRecord reports false when there is no such file.
+func readRecord(path string, v any) (bool, error) {
+	f, err := os.OpenFile(path, unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxRecord))
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return false, &fault{kind: KindHost, err: fmt.Errorf("%s cannot be read: %w", path, err), hint: "remove that file; the image is fetched again"}
+	}
+	return true, nil
+}
+
+// writeRecord replaces a file as a whole, and only when its bytes are on disk.
+func writeRecord(path string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
