@@ -225,6 +225,8 @@ func (c *verifier) end() Verdict {
 	case v.Last.Hash != c.want.hash:
 		v.State = Extended
 		v.Reason = fmt.Sprintf("intact up to the head given; the log goes on after it, to record %d", v.Last.Seq)
+	case v.Records == 1:
+		v.State, v.Reason = Intact, "the one record is there and unchanged"
 	default:
 		v.State, v.Reason = Intact, fmt.Sprintf("all %d records are there and unchanged", v.Records)
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +46,10 @@ func hidden(body func() error) int {
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
+// echo is how long after a SIGINT another is the same one: timeout(1), for one,
+// signals its child and then the group that the child is in.
+const echo = 100 * time.Millisecond
+
 // untilForced runs the command line. The first SIGINT, SIGTERM or SIGHUP ends
 // its context, and what has been started is cleaned up; a second SIGINT ends
 // the process at once.
@@ -65,16 +70,17 @@ func untilForced() int {
 	go func() {
 		done <- execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	}()
-	interrupts := 0
+	var interrupted time.Time
 	for {
 		select {
 		case code := <-done:
 			return code
 		case s := <-signals:
-			if s == syscall.SIGINT {
-				interrupts++
-			}
-			if interrupts > 1 {
+			switch {
+			case s != syscall.SIGINT:
+			case interrupted.IsZero():
+				interrupted = time.Now()
+			case time.Since(interrupted) > echo:
 				fmt.Fprintln(os.Stderr, "\nrein: stopped without clean-up")
 				fmt.Fprintln(os.Stderr, "hint: sandboxes end by themselves at their deadline; \"rein sandbox gc --all\" ends them now")
 				return exitInterrupted

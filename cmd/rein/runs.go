@@ -143,9 +143,9 @@ func (a *app) runsReportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := run.ReadReport(dir)
+			r, err := readReport(dir, id)
 			if err != nil {
-				return withHint(err, "a run that is not finished, or was killed, has no report; rein runs show "+id)
+				return err
 			}
 			if asJSON {
 				return a.printJSON(r)
@@ -155,6 +155,12 @@ func (a *app) runsReportCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// readReport reads the report of the run that was named id.
+func readReport(dir, id string) (*run.Report, error) {
+	r, err := run.ReadReport(dir)
+	return r, withHint(err, "a run that is not finished, or was killed, has no report; rein runs show "+id)
 }
 
 // writeReport prints the report for people. It is made of what models and
@@ -178,6 +184,9 @@ func (a *app) runsApplyCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err := a.runDir(args[0])
 			if err != nil {
+				return err
+			}
+			if _, err := readReport(from, args[0]); err != nil {
 				return err
 			}
 			target, err := filepath.Abs(dir)

@@ -143,7 +143,7 @@ func verifyNetwork(dir string, want networkEnd, log audit.Verdict) (v networkVer
 		return v
 	case absent:
 		v.State, v.faulty = audit.Truncated, true
-		v.Reason = fmt.Sprintf("%s is gone, and had %s records as %s says", run.NetworkFile, want.records(), want.source)
+		v.Reason = fmt.Sprintf("%s is gone, which ended with record %s as %s says", run.NetworkFile, want.records(), want.source)
 		return v
 	case err != nil:
 		v.State, v.Reason, v.faulty = audit.Unknown, err.Error(), true
@@ -161,10 +161,10 @@ func verifyNetwork(dir string, want networkEnd, log audit.Verdict) (v networkVer
 		v.Reason = fmt.Sprintf("records were added after number %s, where %s says it ends", want.records(), want.source)
 	case !log.OK():
 		v.State = audit.Unproven
-		v.Reason = fmt.Sprintf("its %d records are as %s says, but that was changed", v.Records, want.source)
+		v.Reason = fmt.Sprintf("it is as %s says, but that was changed", want.source)
 	case log.State != audit.Intact || want.source != "the audit log":
 		v.State = audit.Unproven
-		v.Reason = fmt.Sprintf("its %d records are as %s beside it says", v.Records, want.source)
+		v.Reason = fmt.Sprintf("it is as %s beside it says", want.source)
 	}
 	return v
 }
