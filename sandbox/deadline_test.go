@@ -16,6 +16,8 @@ import (
 	"github.com/rein-sh/rein/sandbox"
 )
 
+var _ sandbox.Pauser = silent{}
+
 // silent is a provider, and the daemon in its sandboxes, that stop answering.
 type silent struct {
 	mute bool   // the daemon answers nothing, rather than what it is
@@ -35,7 +37,10 @@ func (silent) Renew(ctx context.Context, _ string, _ time.Time) (t time.Time, _ 
 	<-ctx.Done()
 	return t, ctx.Err()
 }
-func (s silent) Pause(ctx context.Context, _ string) error  { <-ctx.Done(); return ctx.Err() }
+func (s silent) Pause(ctx context.Context, _ string, _ sandbox.PauseOptions) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
 func (s silent) Resume(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
 func (s silent) Kill(ctx context.Context, _ string) error   { <-ctx.Done(); return ctx.Err() }
 
