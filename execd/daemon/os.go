@@ -162,7 +162,13 @@ func (m *OS) Start(spec Spec) (Process, error) {
 	}
 	p.stdout, p.stderr = out, errp
 	p.oomBefore = m.oomKills()
-	err = m.startOn(p, req, outW, errW)
+	direct, plain := withoutShell(req, spec.Command)
+	if plain {
+		err = m.startOn(p, direct, outW, errW)
+	}
+	if _, refused := errors.AsType[syscall.Errno](err); !plain || refused {
+		err = m.startOn(p, req, outW, errW)
+	}
 	unix.Close(outW)
 	unix.Close(errW)
 	if err != nil {

@@ -1,101 +1,118 @@
 package daemon
 
 import (
-	"debug/elf"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// plainShell is what runs a command that means the same to every shell. It
-// starts several times faster than bash, which is most of what a short command
-// costs under gVisor (measured there: 15 ms with bash, 10 ms with dash).
-const plainShell = "/bin/sh"
+// A command of plain words, one program and its arguments, is started without
+// a shell: bash would do nothing but exec the program, and its own start is
+// most of what a short command costs under gVisor. What bash makes of the
+// environment is done here. Anything a shell has a part in goes to bash, and so
+// does a program that the kernel refuses to start: bash knows what else to try,
+// and what to say.
 
-// shellWords are what bash and POSIX shells handle themselves and not always
-// alike: builtins and keywords. true and false are missing on purpose.
-var shellWords = func() map[string]bool {
+// shellWords are what bash handles itself, builtins and keywords, without true
+// and false.
+var shellWords = words(`. : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs
+	disown echo enable eval exec exit export fc fg getopts hash help history jobs kill let local logout mapfile popd printf
+	pushd pwd read readarray readonly return set shift shopt source suspend test times trap type typeset ulimit umask unalias
+	unset wait case coproc do done elif else esac fi for function if in select then time until while`)
+
+// shellVariables are those that bash sets, drops or obeys when it starts one
+// program, besides BASH*.
+var shellVariables = words(`_ COLUMNS COMP_WORDBREAKS DIRSTACK ENV EPOCHREALTIME EPOCHSECONDS EUID EXECIGNORE FUNCNAME FUNCNEST
+	GLOBIGNORE GROUPS HISTCMD HOSTTYPE IFS LINENO LINES MACHTYPE OLDPWD OPTARG OPTERR OPTIND OSTYPE PIPESTATUS
+	POSIXLY_CORRECT POSIX_PEDANTIC PPID PS1 PS2 PS4 PWD RANDOM SECONDS SHELLOPTS SHLVL SRANDOM SSH2_CLIENT SSH_CLIENT TMOUT UID`)
+
+func words(list string) map[string]bool {
 	m := map[string]bool{}
-	for w := range strings.FieldsSeq(`. : [ alias bg bind break builtin caller cd chdir command compgen complete compopt
-		continue declare dirs disown echo enable eval exec exit export fc fg getopts hash help history jobs kill let local
-		logout mapfile popd printf pushd pwd read readarray readonly return set shift shopt source suspend test times trap
-		type typeset ulimit umask unalias unset wait case coproc do done elif else esac fi for function if in select then
-		time until while`) {
+	for w := range strings.FieldsSeq(list) {
 		m[w] = true
 	}
 	return m
-}()
+}
 
-// isPlain reports whether a command and its environment mean the same to sh as
-// to bash: one program that is there and its arguments, with nothing for a
-// shell to expand, quote, do itself or complain about. It errs on the side of
-// bash.
-func isPlain(command, dir string, env []string) bool {
-	program, _, _ := strings.Cut(strings.TrimLeft(command, " "), " ")
-	if program == "" || shellWords[program] || strings.ContainsAny(program, "=%") {
-		return false
+// withoutShell returns the request that starts a command as bash would, without
+// bash, or false. It errs on the side of bash.
+func withoutShell(req wardenRequest, command string) (wardenRequest, bool) {
+	if filepath.Base(req.Path) != "bash" || len(command) > maxArgument {
+		return req, false
 	}
 	for i := range len(command) {
 		c := command[i]
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" _./:,@%+=-", c) >= 0:
 		default:
-			return false
+			return req, false
 		}
 	}
-	for _, kv := range env {
-		// What configures bash, and names that sh would not pass on.
-		name, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(name, "BASH") || !isVariable(name) {
-			return false
+	list, ok := plainPath(req.Env)
+	req.Args = strings.Fields(command)
+	if !ok || len(req.Args) == 0 {
+		return req, false
+	}
+	program := req.Args[0]
+	if shellWords[program] || strings.Contains(program, "=") || program[0] == '%' {
+		return req, false
+	}
+	req.Path = program
+	if !strings.Contains(program, "/") {
+		req.Path = find(program, list)
+	}
+	dir, err := filepath.EvalSymlinks(req.Dir)
+	if req.Path == "" || err != nil {
+		return req, false
+	}
+	if program == "true" || program == "false" {
+		// Bash's own take no arguments, and no other program's place.
+		if place := filepath.Dir(req.Path); len(req.Args) > 1 || place != "/bin" && place != "/usr/bin" {
+			return req, false
 		}
 	}
-	return startsItself(find(program, dir, env)) && unix.Access(plainShell, unix.X_OK) == nil
+	req.Env = append(req.Env[:len(req.Env):len(req.Env)], "PWD="+dir, "SHLVL=0", "_="+req.Path)
+	return req, true
 }
 
-// find returns the file that a shell starts for the name of a program, or "".
-func find(program, dir string, env []string) string {
-	if strings.Contains(program, "/") {
-		return absolute(dir, program)
-	}
+// plainPath returns the value of PATH in an environment that bash would hand on
+// as it is, but for what it adds.
+func plainPath(env []string) (path string, ok bool) {
+	seen := make(map[string]bool, len(env))
 	for _, kv := range env {
-		list, ok := strings.CutPrefix(kv, "PATH=")
-		if !ok {
-			continue
-		}
-		for place := range strings.SplitSeq(list, ":") {
-			if path := absolute(dir, filepath.Join(place, program)); unix.Access(path, unix.X_OK) == nil {
-				return path
+		name, value, ok := strings.Cut(kv, "=")
+		switch {
+		case !ok, !isVariable(name), seen[name], shellVariables[name], strings.HasPrefix(name, "BASH"):
+			return "", false
+		case strings.HasPrefix(name, "LD_"):
+			return "", false // the dynamic linker's messages about bash
+		case strings.HasPrefix(name, "LC_"), strings.HasPrefix(name, "LANG"):
+			// Of another locale, which may not be there, bash warns.
+			if value != "" && value != "C" && value != "C.UTF-8" && value != "POSIX" {
+				return "", false
 			}
+		case name == "PATH":
+			path = value
+		}
+		seen[name] = true
+	}
+	return path, seen["PATH"]
+}
+
+// find returns the file that bash starts for a program's name, or "" where that
+// is not plain. Of the user's right to it the kernel decides.
+func find(program, list string) string {
+	for place := range strings.SplitSeq(list, ":") {
+		if !filepath.IsAbs(place) || place != filepath.Clean(place) {
+			return ""
+		}
+		if path := filepath.Join(place, program); unix.Access(path, unix.X_OK) == nil {
+			return path
 		}
 	}
 	return ""
 }
-
-func absolute(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
-}
-
-// startsItself reports whether the kernel starts a file without help: a shell
-// runs a script that does not name its interpreter itself, each in its own way.
-func startsItself(path string) bool {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(fd)
-	var head [20]byte // to e_machine, see elf(5)
-	n, err := unix.Pread(fd, head[:], 0)
-	return err == nil && (n == len(head) && string(head[:5]) == "\x7fELF\x02" && head[18] == machine || n > 2 && string(head[:2]) == "#!")
-}
-
-// machine is the low byte of e_machine in this machine's programs.
-var machine = map[string]byte{"amd64": byte(elf.EM_X86_64), "arm64": byte(elf.EM_AARCH64)}[runtime.GOARCH]
 
 // isVariable reports whether a shell takes name for a variable's.
 func isVariable(name string) bool {

@@ -31,7 +31,11 @@ func findShell() (path string, bash bool) {
 // request decides program, arguments and helper files of a command.
 func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 	shell, bash := findShell()
-	req := wardenRequest{Path: shell, Args: []string{filepath.Base(shell), "-c", spec.Command}, Dir: spec.Dir, Env: spec.Env}
+	command := spec.Command
+	if strings.HasPrefix(command, "-") || strings.HasPrefix(command, "+") {
+		command = " " + command // not options of the shell
+	}
+	req := wardenRequest{Path: shell, Args: []string{filepath.Base(shell), "-c", command}, Dir: spec.Dir, Env: spec.Env}
 	if err := m.identity(spec, &req); err != nil {
 		return req, nil, err
 	}
@@ -47,9 +51,6 @@ func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 		}
 		files.script = path
 		req.Args = []string{filepath.Base(shell), path}
-	}
-	if bash && isPlain(spec.Command, req.Dir, req.Env) && files.script == "" {
-		req.Path, req.Args[0] = plainShell, filepath.Base(plainShell)
 	}
 	if bash && m.bash.usable() && hasPipeline(spec.Command) && !hasKey(spec.Env, "BASH_ENV") {
 		path := filepath.Join(m.opts.Dir, spec.ID+".ps")
