@@ -14,9 +14,7 @@ import (
 // Reasons of refusals that no policy can lift.
 const (
 	reasonSource  = "sent from an address that is not the sandbox's"
-	reasonMany    = "sent to many receivers at once"
 	reasonControl = "a control message nobody asked for"
-	reasonNoRoute = "the link carries TCP, UDP and ICMP only"
 )
 
 var (
@@ -84,19 +82,8 @@ func (g *Gateway) admit4(p packet) bool {
 		return g.drop(p, reasonSource)
 	case p.proto == header.IGMPProtocolNumber && many:
 		return false // group membership: housekeeping
-	case many:
-		return g.dropByPolicy(p)
-	case p.later:
-		return true
 	}
-	switch p.proto {
-	case header.TCPProtocolNumber, header.UDPProtocolNumber:
-		return true
-	case header.ICMPv4ProtocolNumber:
-		return g.admitControl(p, isError4, byte(header.ICMPv4Echo))
-	}
-	g.dropByPolicy(p)
-	return true // the stack answers protocol unreachable
+	return g.admitAbove(p, many, control4)
 }
 
 func (g *Gateway) admit6(p packet) bool {
@@ -104,31 +91,41 @@ func (g *Gateway) admit6(p packet) bool {
 		g.answerNeighbor(p)
 		return false
 	}
-	switch {
-	case p.src != sandbox6 && !p.src.IsLinkLocalUnicast():
+	if p.src != sandbox6 && !p.src.IsLinkLocalUnicast() {
 		return g.drop(p, reasonSource)
-	case p.dst.IsMulticast():
-		return g.dropByPolicy(p)
-	case p.later:
-		return true
 	}
-	switch p.proto {
-	case header.TCPProtocolNumber, header.UDPProtocolNumber:
-		return true
-	case header.ICMPv6ProtocolNumber:
-		return g.admitControl(p, isError6, byte(header.ICMPv6EchoRequest))
-	}
-	g.dropByPolicy(p)
-	return true // the stack answers with a parameter problem
+	return g.admitAbove(p, p.dst.IsMulticast(), control6)
 }
 
-// admitControl admits errors, which can be about our own connections, and echo
-// requests, which the stack's handler refuses.
-func (g *Gateway) admitControl(p packet, isError func(byte) bool, echo byte) bool {
-	if len(p.above) == 0 {
+// control is what admitAbove needs to know of a version of ICMP.
+type control struct {
+	proto   tcpip.TransportProtocolNumber
+	isError func(byte) bool
+	echo    byte
+}
+
+var (
+	control4 = control{header.ICMPv4ProtocolNumber, isError4, byte(header.ICMPv4Echo)}
+	control6 = control{header.ICMPv6ProtocolNumber, isError6, byte(header.ICMPv6EchoRequest)}
+)
+
+// admitAbove decides about a packet of the sandbox's own by what IP carries;
+// many says that it has many receivers.
+func (g *Gateway) admitAbove(p packet, many bool, icmp control) bool {
+	switch {
+	case many:
+		return g.dropByPolicy(p)
+	case p.later, p.proto == header.TCPProtocolNumber, p.proto == header.UDPProtocolNumber:
+		return true
+	case p.proto != icmp.proto:
+		g.dropByPolicy(p)
+		return true // the stack answers that it knows no such protocol
+	case len(p.above) == 0:
 		return false
 	}
-	if t := p.above[0]; isError(t) || t == echo {
+	// Errors can be about our own connections, and the stack's handler refuses
+	// echo requests.
+	if t := p.above[0]; icmp.isError(t) || t == icmp.echo {
 		return true
 	}
 	return g.drop(p, reasonControl)
