@@ -393,7 +393,7 @@ func TestMetricsAndFeatures(t *testing.T) {
 
 func TestPortOwner(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		t.Skip("needs python3 to open a port")
+		missing(t, "needs python3 to open a port")
 	}
 	r := serve(t, bestUser())
 	const listen = "import socket,time\ns=socket.socket()\ns.bind(('127.0.0.1',0))\ns.listen()\nprint(s.getsockname()[1],flush=True)\ntime.sleep(60)"

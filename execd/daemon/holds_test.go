@@ -75,7 +75,7 @@ func TestExpectedHoldsElsewhere(t *testing.T) {
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 			out, err := cmd.CombinedOutput()
-			if strings.Contains(string(out), "unshare failed") && os.Geteuid() != 0 {
+			if strings.Contains(string(out), "unshare failed") && os.Geteuid() != 0 && os.Getenv("CI") != "true" {
 				t.Skipf("user namespaces are not allowed here: %s", out)
 			}
 			if err != nil || !strings.Contains(string(out), "--- PASS: TestExpectedHolds") {

@@ -21,10 +21,7 @@ import (
 func TestJavaScriptSDK(t *testing.T) {
 	for _, p := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(p); err != nil {
-			if os.Getenv("CI") == "true" {
-				t.Fatal(err)
-			}
-			t.Skipf("needs %s", p)
+			missing(t, "needs %s", p)
 		}
 	}
 	dir := t.TempDir()
@@ -42,10 +39,7 @@ func TestJavaScriptSDK(t *testing.T) {
 	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--cache", filepath.Join(dir, "cache"))
 	npm.Dir = dir
 	if out, err := npm.CombinedOutput(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("npm ci: %v\n%s", err, out)
-		}
-		t.Skipf("npm cannot install the SDK here: %v\n%s", err, out)
+		missing(t, "npm cannot install the SDK here: %v\n%s", err, out)
 	}
 	r := serve(t, bestUser())
 	lifecycle, killed := stubLifecycle(t, strings.TrimPrefix(r.url, "http://"))

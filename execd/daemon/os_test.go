@@ -181,7 +181,7 @@ func TestOOMFlag(t *testing.T) {
 // has another warden.
 func TestCommandCannotSpoilTheNext(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("a nested pid namespace takes root")
+		t.Skip("a nested pid namespace takes root: this is tested as root, and in a user namespace by cmd/rein-execd")
 	}
 	m := newOS(t, daemon.OSOptions{Nested: true})
 	p := start(t, m, "prlimit --pid 1 --nofile=0:0")
