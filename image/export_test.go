@@ -1,0 +1,33 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// Unpack writes archives into dir as the layers of an image.
+func Unpack(ctx context.Context, dir string, l Limits, layers ...io.Reader) (Dropped, error) {
+	u, err := newUnpacker(dir, l.withDefaults())
+	if err != nil {
+		return Dropped{}, err
+	}
+	for _, r := range layers {
+		if err = u.layer(ctx, r); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		_, _, err = u.finish()
+	}
+	return u.dropped, errors.Join(err, u.close())
+}
+
+// ParseDocument reads a manifest or an index and reports whether it was one.
+func ParseDocument(mediaType string, raw []byte) error {
+	_, err := parseDocument(document{mediaType: mediaType, raw: raw})
+	return err
+}
+
+// RemoveTree removes what Unpack has made.
+var RemoveTree = removeTree
