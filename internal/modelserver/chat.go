@@ -1,69 +1,28 @@
 package modelserver
 
 import (
-	"encoding/json"
-	"fmt"
+	"cmp"
+	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/model/script"
 )
 
-// chat answers POST /v1/chat/completions, as described at
-// platform.openai.com/docs/api-reference/chat.
-func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
-	body, ok := s.body(w, r)
-	if !ok {
-		return
-	}
-	var in chatRequest
-	if err := json.Unmarshal(body, &in); err != nil {
-		refuse(w, invalid("The body is not JSON of the protocol: %s", err), 0)
-		return
-	}
-	req, bad := in.request()
-	if bad != nil {
-		refuse(w, *bad, 0)
-		return
-	}
-	turn, err := s.player.Next(req)
-	if err != nil {
-		refuse(w, failed(err), 0)
-		return
-	}
-	if f := turn.Fault; f != nil {
-		if kind, ok := f.Refusal(); ok {
-			refuse(w, refusals[kind], f.RetryAfter)
-			return
-		}
-	}
-	a := answer{reply: turn.Reply, model: in.Model, created: time.Now().Unix()}
-	if in.Stream {
-		events, content := a.events(in.StreamOptions.IncludeUsage)
-		s.stream(w, r, events, content, turn.Fault)
-	} else {
-		s.whole(w, r, a.whole(), turn.Fault)
-	}
-}
+// chat is OpenAI's Chat Completions, as described at
+// platform.openai.com/docs/api-reference/chat. It shows nothing of thinking.
+type chat struct{}
 
-// answer is a reply on its way into the protocol.
-type answer struct {
-	reply   *model.Reply
-	model   string
-	created int64
-}
+func (chat) broken() event { return event{data: `{"choices":[{"delta":`} }
 
-type object = map[string]any
-
-// events returns the data of the stream's events before "[DONE]"; the first
-// content of them, in number, come before the finish reason.
-func (a answer) events(usage bool) (events []object, content int) {
+func (chat) events(a answer) (events []event, content int) {
 	add := func(delta object, finish any) {
-		events = append(events, object{
+		events = append(events, event{data: object{
 			"id": a.reply.ID, "object": "chat.completion.chunk", "created": a.created, "model": a.model,
 			"choices": []object{{"index": 0, "delta": delta, "finish_reason": finish}},
-		})
+		}})
 	}
 	add(object{"role": "assistant", "content": ""}, nil)
 	field := "content"
@@ -82,17 +41,17 @@ func (a answer) events(usage bool) (events []object, content int) {
 		}
 	}
 	content = len(events)
-	add(object{}, a.finish())
-	if usage && a.reply.Usage.Known {
-		events = append(events, object{
+	add(object{}, chatFinish(a))
+	if a.usage && a.reply.Usage.Known {
+		events = append(events, event{data: object{
 			"id": a.reply.ID, "object": "chat.completion.chunk", "created": a.created, "model": a.model,
-			"choices": []object{}, "usage": a.usage(),
-		})
+			"choices": []object{}, "usage": chatUsage(a),
+		}})
 	}
-	return events, content
+	return append(events, event{data: "[DONE]"}), content
 }
 
-func (a answer) whole() object {
+func (chat) whole(a answer) any {
 	m := object{"role": "assistant", "content": a.reply.Message.Text, "refusal": nil}
 	if a.reply.Stop == model.StopRefusal {
 		m["content"], m["refusal"] = nil, a.reply.Message.Text
@@ -106,15 +65,15 @@ func (a answer) whole() object {
 	}
 	out := object{
 		"id": a.reply.ID, "object": "chat.completion", "created": a.created, "model": a.model,
-		"choices": []object{{"index": 0, "message": m, "finish_reason": a.finish()}},
+		"choices": []object{{"index": 0, "message": m, "finish_reason": chatFinish(a)}},
 	}
 	if a.reply.Usage.Known {
-		out["usage"] = a.usage()
+		out["usage"] = chatUsage(a)
 	}
 	return out
 }
 
-func (a answer) finish() string {
+func chatFinish(a answer) string {
 	switch a.reply.Stop {
 	case model.StopToolCalls:
 		return "tool_calls"
@@ -124,7 +83,7 @@ func (a answer) finish() string {
 	return "stop"
 }
 
-func (a answer) usage() object {
+func chatUsage(a answer) object {
 	u := a.reply.Usage
 	return object{
 		"prompt_tokens": u.Input, "completion_tokens": u.Output, "total_tokens": u.Input + u.Output,
@@ -133,86 +92,40 @@ func (a answer) usage() object {
 	}
 }
 
-// stream sends server-sent events, spoilt by the fault.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, events []object, content int, f *script.Fault) {
-	if f != nil && f.AtStart {
-		switch f.Kind {
-		case script.FaultCut:
-			panic(http.ErrAbortHandler)
-		case script.FaultStall:
-			if !s.wait(r, f.For) {
-				panic(http.ErrAbortHandler)
-			}
-			f = nil
-		}
-	}
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-cache")
-	flush := http.NewResponseController(w).Flush
-	at := -1 // where the fault is
-	if f != nil {
-		at = (content + 1) / 2
-		if f.AtStart {
-			at = 0
-		}
-	}
-	for i, e := range events {
-		if i == at && !s.spoil(w, r, f) {
-			return
-		}
-		data, err := json.Marshal(e)
-		if err != nil {
-			panic(err) // made of strings and numbers
-		}
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil || flush() != nil {
-			return // the client is gone
-		}
-	}
-	_, _ = fmt.Fprint(w, "data: [DONE]\n\n")
+// openaiErrors are OpenAI's words for the kinds: status, type, code, message.
+// The codes are those of platform.openai.com/docs/guides/error-codes where it
+// has one.
+var openaiErrors = map[model.Kind]struct {
+	status              int
+	kind, code, message string
+}{
+	model.KindRateLimit:   {429, "rate_limit_error", "rate_limit_exceeded", "Rate limit reached."},
+	model.KindOverloaded:  {503, "server_error", "overloaded", "The engine is currently overloaded."},
+	model.KindUnavailable: {500, "server_error", "server_error", "The server had an error."},
+	model.KindAuth:        {401, "invalid_request_error", "invalid_api_key", "Incorrect API key provided."},
+	model.KindForbidden:   {403, "invalid_request_error", "unsupported_country_region_territory", "Not allowed."},
+	model.KindQuota:       {429, "insufficient_quota", "insufficient_quota", "You exceeded your current quota."},
+	model.KindNotFound:    {404, "invalid_request_error", "model_not_found", "The model does not exist."},
+	model.KindContext:     {400, "invalid_request_error", "context_length_exceeded", "The input exceeds this model's context length."},
+	model.KindInvalid:     {400, "invalid_request_error", "invalid_value", "The request is invalid."},
 }
 
-// spoil does the fault in a stream and reports whether the stream goes on.
-func (s *Server) spoil(w http.ResponseWriter, r *http.Request, f *script.Fault) bool {
-	switch f.Kind {
-	case script.FaultStall:
-		if !s.wait(r, f.For) {
-			panic(http.ErrAbortHandler)
-		}
-	case script.FaultCut:
-		if f.Clean {
-			return false
-		}
-		panic(http.ErrAbortHandler)
-	case script.FaultGarbage:
-		_, _ = fmt.Fprint(w, "data: {\"choices\":[{\"delta\":\n\n")
-	}
-	return true
+// refuse serves Responses, too.
+func (chat) refuse(w http.ResponseWriter, e refusal) {
+	usual := openaiErrors[e.kind]
+	askFor(w, e.after)
+	writeJSON(w, cmp.Or(e.status, usual.status), object{"error": object{
+		"message": cmp.Or(e.message, usual.message), "type": usual.kind, "code": cmp.Or(e.code, usual.code), "param": nil,
+	}})
 }
 
-// whole sends a reply in one piece, spoilt by the fault.
-func (s *Server) whole(w http.ResponseWriter, r *http.Request, reply object, f *script.Fault) {
-	if f == nil {
-		writeJSON(w, http.StatusOK, reply)
+// askFor asks for a pause in headers, as OpenAI and Anthropic do.
+func askFor(w http.ResponseWriter, after time.Duration) {
+	if after <= 0 {
 		return
 	}
-	switch {
-	case f.Kind == script.FaultStall:
-		if !s.wait(r, f.For) {
-			panic(http.ErrAbortHandler)
-		}
-		writeJSON(w, http.StatusOK, reply)
-	case f.Kind == script.FaultCut && f.AtStart:
-		panic(http.ErrAbortHandler)
-	default: // half a reply; the connection ends with it unless that is clean
-		data, err := json.Marshal(reply)
-		if err != nil {
-			panic(err) // made of strings and numbers
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(data[:len(data)/2])
-		if f.Kind == script.FaultCut && !f.Clean {
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		}
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
+	if after%time.Second != 0 {
+		w.Header().Set("Retry-After-Ms", strconv.FormatInt(after.Milliseconds(), 10))
 	}
 }

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	"github.com/rein-sh/rein/model"
@@ -61,55 +62,62 @@ func (c *chatContent) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// request translates, and refuses what OpenAI refuses: a call without its
-// result, and a result without its call.
-func (in chatRequest) request() (*model.Request, *refusal) {
-	fail := func(format string, args ...any) (*model.Request, *refusal) {
-		r := invalid(format, args...)
-		return nil, &r
+// read refuses a call without its result, and a result without its call.
+func (chat) read(_ *http.Request, body []byte) (*ask, *refusal) {
+	var in chatRequest
+	if bad := decode(body, &in); bad != nil {
+		return nil, bad
 	}
 	if in.Model == "" || len(in.Messages) == 0 {
-		return fail("The request needs a model and at least one message.")
+		return nil, invalid("The request needs a model and at least one message.")
 	}
 	req := &model.Request{MaxOutputTokens: max(in.MaxCompletionTokens, in.MaxTokens)}
 	open := map[string]string{} // id → tool of calls without their result
 	for i, m := range in.Messages {
 		if m.Role != "tool" && len(open) > 0 {
-			return fail("An assistant message with 'tool_calls' must be followed by tool messages for each of them; messages[%d] comes too early.", i)
+			return nil, invalid("An assistant message with 'tool_calls' must be followed by tool messages for each of them; messages[%d] comes too early.", i)
 		}
-		switch m.Role {
-		case "system", "developer":
-			req.System = strings.TrimPrefix(req.System+"\n\n"+string(m.Content), "\n\n")
-		case "user":
-			req.Messages = append(req.Messages, model.Message{Role: model.RoleUser, Text: string(m.Content)})
-		case "assistant":
-			out := model.Message{Role: model.RoleAssistant, Text: string(m.Content) + m.Refusal}
-			for _, c := range m.ToolCalls {
-				open[c.ID] = c.Function.Name
-				out.Calls = append(out.Calls, model.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
-			}
-			if len(open) != len(m.ToolCalls) {
-				return fail("Two calls of messages[%d] have the same id.", i)
-			}
-			req.Messages = append(req.Messages, out)
-		case "tool":
-			name, ok := open[m.ToolCallID]
-			if !ok {
-				return fail("messages[%d] with role 'tool' must answer a call of the message before, once.", i)
-			}
-			delete(open, m.ToolCallID)
-			req.Messages = addResult(req.Messages, model.ToolResult{ID: m.ToolCallID, Name: name, Content: string(m.Content)})
-		default:
-			return fail("messages[%d] has the unknown role %q.", i, m.Role)
+		if bad := m.add(req, open, i); bad != nil {
+			return nil, bad
 		}
 	}
 	if len(open) > 0 {
-		return fail("An assistant message with 'tool_calls' must be followed by tool messages for each of them; %d are missing.", len(open))
+		return nil, invalid("An assistant message with 'tool_calls' must be followed by tool messages for each of them; %d are missing.", len(open))
 	}
 	for _, t := range in.Tools {
 		req.Tools = append(req.Tools, model.ToolDef{Name: t.Function.Name, Description: t.Function.Description, Schema: t.Function.Parameters})
 	}
-	return req, nil
+	return &ask{req: req, model: in.Model, stream: in.Stream, usage: in.StreamOptions.IncludeUsage}, nil
+}
+
+// add puts a message into req.
+func (m chatMessage) add(req *model.Request, open map[string]string, i int) *refusal {
+	switch m.Role {
+	case "system", "developer":
+		req.System = strings.TrimPrefix(req.System+"\n\n"+string(m.Content), "\n\n")
+	case "user":
+		req.Messages = append(req.Messages, model.Message{Role: model.RoleUser, Text: string(m.Content)})
+	case "assistant":
+		out := model.Message{Role: model.RoleAssistant, Text: string(m.Content) + m.Refusal}
+		for _, c := range m.ToolCalls {
+			open[c.ID] = c.Function.Name
+			out.Calls = append(out.Calls, model.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
+		}
+		if len(open) != len(m.ToolCalls) {
+			return invalid("Two calls of messages[%d] have the same id.", i)
+		}
+		req.Messages = append(req.Messages, out)
+	case "tool":
+		name, ok := open[m.ToolCallID]
+		if !ok {
+			return invalid("messages[%d] with role 'tool' must answer a call of the message before, once.", i)
+		}
+		delete(open, m.ToolCallID)
+		req.Messages = addResult(req.Messages, model.ToolResult{ID: m.ToolCallID, Name: name, Content: string(m.Content)})
+	default:
+		return invalid("messages[%d] has the unknown role %q.", i, m.Role)
+	}
+	return nil
 }
 
 // addResult appends to the tool message at the end, or begins one.

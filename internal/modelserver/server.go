@@ -1,9 +1,10 @@
 // Package modelserver serves a script as a model over HTTP, in the formats of
-// vendors, faults included. It is what `rein model-server` runs, and what the
-// model clients are tested against.
+// vendors, faults included: OpenAI's Chat Completions and Responses,
+// Anthropic's Messages, Google's generateContent. It is what `rein
+// model-server` runs, and what the model clients are tested against.
 //
 // The script decides; a file for each vendor's protocol says it in that
-// protocol.
+// protocol, and refuses what that vendor refuses.
 package modelserver
 
 import (
@@ -12,9 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +28,8 @@ const MaxBody = 64 << 20
 
 // Options configure a server. The zero value asks for no key.
 type Options struct {
-	// Key, when set, must be presented by every request; others get 401.
+	// Key, when set, must be presented by every request; others are refused as
+	// the vendor refuses them.
 	Key secret.Value
 }
 
@@ -43,6 +43,7 @@ type Server struct {
 	mux    *http.ServeMux
 	done   chan struct{}
 	close  func()
+	signed signed
 
 	mu   sync.Mutex
 	seen Seen
@@ -56,32 +57,34 @@ type Seen struct {
 
 var _ http.Handler = (*Server)(nil)
 
+// BaseURLs are the addresses of a server's protocols as clients take them,
+// each with the vendor's name, given the server's own address, such as
+// "http://127.0.0.1:8089".
+func BaseURLs(address string) [][2]string {
+	return [][2]string{{"openai", address + "/v1"}, {"anthropic", address}, {"gemini", address}}
+}
+
 // New returns a server playing s.
 func New(s *script.Script, opts Options) *Server {
 	srv := &Server{script: s, player: s.Play(), key: opts.Key, mux: http.NewServeMux(), done: make(chan struct{})}
 	srv.close = sync.OnceFunc(func() { close(srv.done) })
 	for _, prefix := range []string{"/v1", ""} {
-		srv.mux.HandleFunc("POST "+prefix+"/chat/completions", srv.chat)
+		srv.mux.Handle("POST "+prefix+"/chat/completions", srv.reply(chat{}))
+		srv.mux.Handle("POST "+prefix+"/responses", srv.reply(responses{}))
+		srv.mux.Handle("POST "+prefix+"/messages", srv.reply(messages{}))
 		srv.mux.HandleFunc("GET "+prefix+"/models", srv.models)
 	}
+	for _, prefix := range []string{"/v1beta", "/v1"} {
+		srv.mux.Handle("POST "+prefix+"/models/{call}", srv.reply(gemini{}))
+	}
 	srv.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, refusal{http.StatusNotFound, "invalid_request_error", "", "there is no " + r.Method + " " + r.URL.Path + " here"}, 0)
+		chat{}.refuse(w, refusal{kind: model.KindNotFound, message: "there is no " + r.Method + " " + r.URL.Path + " here"})
 	})
 	return srv
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !s.key.IsZero() {
-		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if subtle.ConstantTimeCompare([]byte(given), []byte(s.key.Reveal())) != 1 {
-			s.note(nil)
-			refuse(w, refusals[model.KindAuth], 0)
-			return
-		}
-	}
-	s.mux.ServeHTTP(w, r)
-}
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // Close ends stalled replies, so that a shutdown does not wait for them.
 func (s *Server) Close() { s.close() }
@@ -100,79 +103,151 @@ func (s *Server) note(body []byte) {
 	s.seen.Body = body
 }
 
-// body reads a request for a reply. It has answered when ok is false.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	s.note(body)
-	if err == nil {
-		return body, true
-	}
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		refuse(w, refusal{http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large", err.Error()}, 0)
-	} else {
-		refuse(w, refusal{http.StatusBadRequest, "invalid_request_error", "", err.Error()}, 0)
-	}
-	return nil, false
-}
-
-func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{map[string]any{
-		"id": s.script.Name(), "object": "model", "created": 0, "owned_by": "rein",
-	}}})
-}
-
-// wait lasts d, or until the client is gone when d is 0. It reports whether
-// the reply goes on.
-func (s *Server) wait(r *http.Request, d time.Duration) bool {
-	var over <-chan time.Time
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		over = t.C
-	}
-	select {
-	case <-over:
+// allowed reports whether the request has the key, in any vendor's way.
+func (s *Server) allowed(r *http.Request) bool {
+	if s.key.IsZero() {
 		return true
-	case <-r.Context().Done():
-	case <-s.done:
+	}
+	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	for _, given := range []string{bearer, r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key")} {
+		if subtle.ConstantTimeCompare([]byte(given), []byte(s.key.Reveal())) == 1 {
+			return true
+		}
 	}
 	return false
 }
 
-// refusal is an error as OpenAI words it.
-type refusal struct {
-	status              int
-	kind, code, message string
+// protocol is what a vendor's wire looks like.
+type protocol interface {
+	// read translates a request, and refuses what the vendor refuses.
+	read(r *http.Request, body []byte) (*ask, *refusal)
+	// events are a reply's stream; the first content of them, in number, come
+	// before the reason of its end.
+	events(answer) (events []event, content int)
+	// whole is the reply in one piece.
+	whole(answer) any
+	// refuse answers with an error.
+	refuse(http.ResponseWriter, refusal)
+	// broken is an event that is not of the protocol.
+	broken() event
 }
 
-// refusals are the errors of faults. The codes are those of
-// platform.openai.com/docs/guides/error-codes where it has one.
-var refusals = map[model.Kind]refusal{
-	model.KindRateLimit:   {429, "rate_limit_error", "rate_limit_exceeded", "Rate limit reached."},
-	model.KindOverloaded:  {503, "server_error", "overloaded", "The engine is currently overloaded."},
-	model.KindUnavailable: {500, "server_error", "server_error", "The server had an error."},
-	model.KindAuth:        {401, "invalid_request_error", "invalid_api_key", "Incorrect API key provided."},
-	model.KindForbidden:   {403, "invalid_request_error", "unsupported_country_region_territory", "Not allowed."},
-	model.KindQuota:       {429, "insufficient_quota", "insufficient_quota", "You exceeded your current quota."},
-	model.KindNotFound:    {404, "invalid_request_error", "model_not_found", "The model does not exist."},
-	model.KindContext:     {400, "invalid_request_error", "context_length_exceeded", "The input exceeds this model's context length."},
-	model.KindInvalid:     {400, "invalid_request_error", "invalid_value", "The request is invalid."},
+// ask is a request for a reply.
+type ask struct {
+	req    *model.Request
+	model  string
+	stream bool
+	usage  bool // a stream is to tell it
+	// proofs are what came back with the assistant messages of req, by position:
+	// the signatures of their thinking.
+	proofs map[int]string
+	// signs is false when the client wants no proof of thinking.
+	signs bool
 }
 
-func refuse(w http.ResponseWriter, e refusal, retryAfter time.Duration) {
-	if retryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(retryAfter.Seconds()))))
-		if retryAfter%time.Second != 0 {
-			w.Header().Set("Retry-After-Ms", strconv.FormatInt(retryAfter.Milliseconds(), 10))
+// answer is a reply on its way into the protocol.
+type answer struct {
+	*ask
+	reply   *model.Reply
+	created int64
+	// thought and proof are the reply's thinking and its signature; "" for none.
+	thought, proof string
+}
+
+// event is one of server-sent events. Data is a string or is encoded as JSON.
+type event struct {
+	name string
+	data any
+}
+
+type object = map[string]any
+
+// reply answers requests for a reply in a protocol.
+func (s *Server) reply(p protocol) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.allowed(r) {
+			s.note(nil)
+			p.refuse(w, refusal{kind: model.KindAuth})
+			return
 		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+		s.note(body)
+		if err != nil {
+			e := invalid("%s", err)
+			if _, large := errors.AsType[*http.MaxBytesError](err); large {
+				e.status, e.code = http.StatusRequestEntityTooLarge, "request_too_large"
+			}
+			p.refuse(w, *e)
+			return
+		}
+		in, bad := p.read(r, body)
+		if bad == nil {
+			bad = s.signed.check(in)
+		}
+		if bad != nil {
+			p.refuse(w, *bad)
+			return
+		}
+		turn, err := s.player.Next(in.req)
+		if err != nil {
+			p.refuse(w, failed(err))
+			return
+		}
+		if f := turn.Fault; f != nil {
+			if kind, ok := f.Refusal(); ok {
+				p.refuse(w, refusal{kind: kind, after: f.RetryAfter})
+				return
+			}
+		}
+		a := answer{ask: in, reply: turn.Reply, created: time.Now().Unix()}
+		a.thought, a.proof = s.signed.sign(in, turn)
+		if in.stream {
+			events, content := p.events(a)
+			s.stream(w, r, p, events, content, turn.Fault)
+		} else {
+			s.whole(w, r, p.whole(a), turn.Fault)
+		}
+	})
+}
+
+func (s *Server) models(w http.ResponseWriter, r *http.Request) {
+	if !s.allowed(r) {
+		chat{}.refuse(w, refusal{kind: model.KindAuth})
+		return
 	}
-	var code any
-	if e.code != "" {
-		code = e.code
+	writeJSON(w, http.StatusOK, object{"object": "list", "data": []any{object{
+		"id": s.script.Name(), "object": "model", "created": 0, "owned_by": "rein",
+	}}})
+}
+
+// refusal is an error before a vendor words it: what is empty is the vendor's
+// usual for the kind.
+type refusal struct {
+	kind          model.Kind
+	status        int
+	code, message string
+	after         time.Duration
+}
+
+// failed words an error of the script.
+func failed(err error) refusal {
+	e, ok := errors.AsType[*model.Error](err)
+	if !ok {
+		return refusal{kind: model.KindUnavailable, message: err.Error()}
 	}
-	writeJSON(w, e.status, map[string]any{"error": map[string]any{
-		"message": e.message, "type": e.kind, "code": code, "param": nil,
-	}})
+	return refusal{kind: model.KindInvalid, code: e.Code, message: e.Message}
+}
+
+// invalid is a request that is not of the protocol.
+func invalid(format string, args ...any) *refusal {
+	return &refusal{kind: model.KindInvalid, message: fmt.Sprintf(format, args...)}
+}
+
+func decode(body []byte, to any) *refusal {
+	if err := json.Unmarshal(body, to); err != nil {
+		return invalid("The body is not JSON of the protocol: %s", err)
+	}
+	return nil
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -180,18 +255,4 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	// An error means the client is gone, which is for it to notice.
 	_ = json.NewEncoder(w).Encode(v)
-}
-
-// failed words an error of the script.
-func failed(err error) refusal {
-	e, ok := errors.AsType[*model.Error](err)
-	if !ok {
-		return refusal{http.StatusInternalServerError, "server_error", "", err.Error()}
-	}
-	return refusal{http.StatusBadRequest, "invalid_request_error", e.Code, e.Message}
-}
-
-// invalid is a request that is not of the protocol.
-func invalid(format string, args ...any) refusal {
-	return refusal{http.StatusBadRequest, "invalid_request_error", "invalid_value", fmt.Sprintf(format, args...)}
 }

@@ -51,8 +51,11 @@ func refusal(status int, body []byte) wire.Refusal {
 		r.Kind = model.KindForbidden // not from this country, or not without billing
 	}
 	for _, info := range d.Details {
+		if info.Reason != "" {
+			r.Code = info.Reason
+		}
 		if strings.HasPrefix(info.Reason, "API_KEY_") { // such as INVALID, with status 400
-			r.Kind, r.Code = model.KindAuth, info.Reason
+			r.Kind = model.KindAuth
 		}
 		if after, err := time.ParseDuration(info.RetryDelay); err == nil && after > 0 {
 			r.RetryAfter = min(after, 24*time.Hour)
