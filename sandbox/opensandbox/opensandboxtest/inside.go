@@ -1,0 +1,226 @@
+package opensandboxtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
+)
+
+const egressPort = 18080
+
+// direct is an endpoint of a sandbox: its execd.
+func (s *Server) direct(w http.ResponseWriter, r *http.Request) {
+	b := s.box(w, r)
+	if b == nil {
+		return
+	}
+	s.mu.Lock()
+	moved := strconv.Itoa(b.generation) != r.PathValue("generation")
+	s.mu.Unlock()
+	_, rest, _ := strings.Cut(r.URL.Path, b.id+"/"+r.PathValue("generation"))
+	switch {
+	case moved: // the address is nobody's any more
+		Cut(w, r, nil)
+	case r.PathValue("prefix") != s.Prefix || s.Prefix != "" && !strings.HasPrefix(r.Header.Get(ingress), b.id):
+		http.Error(w, "no such route", http.StatusNotFound)
+	default:
+		s.inside(w, r, b, rest)
+	}
+}
+
+// proxied is the server's own proxy. It asks for no key, and passes none on.
+func (s *Server) proxied(w http.ResponseWriter, r *http.Request) {
+	b := s.box(w, r)
+	if b == nil {
+		return
+	}
+	for _, h := range []string{"Authorization", "Cookie", "OPEN-SANDBOX-API-KEY"} {
+		r.Header.Del(h)
+	}
+	s.inside(w, r, b, "/proxy/"+r.PathValue("port")+"/"+r.PathValue("path"))
+}
+
+// inside serves a path of the sandbox's execd.
+func (s *Server) inside(w http.ResponseWriter, r *http.Request, b *box, path string) {
+	s.mu.Lock()
+	paused := b.paused
+	s.mu.Unlock()
+	if paused {
+		fail(w, http.StatusBadGateway, "GENERAL::UNKNOWN_ERROR", "Could not connect to the backend sandbox")
+		return
+	}
+	ep, err := s.Machines.Endpoint(r.Context(), b.inner, execd.Port)
+	if err != nil {
+		fail(w, http.StatusBadGateway, "GENERAL::UNKNOWN_ERROR", err.Error())
+		return
+	}
+	e := Execd{
+		Daemon: forward(ep), Token: s.ExecdToken, Tail: s.Tail,
+		Port:    func(port int) http.Handler { return s.port(b, port, ep) },
+		Run:     func(req execd.RunRequest) (string, bool) { return s.program(b, ep, req) },
+		Wrapped: s.faulty,
+	}
+	r2 := r.Clone(r.Context())
+	r2.URL.Path, r2.URL.RawPath = path, ""
+	e.ServeHTTP(w, r2)
+}
+
+// forward is the daemon of a machine.
+func forward(ep sandbox.Endpoint) http.Handler {
+	u, _ := url.Parse(ep.BaseURL)
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = u.Scheme, u.Host, u.Host
+			for k, v := range ep.Header {
+				r.Out.Header[k] = v
+			}
+		},
+		Transport:     &http.Transport{DialContext: ep.DialContext, DisableKeepAlives: true},
+		FlushInterval: -1,
+	}
+}
+
+// port is what listens inside a sandbox besides execd.
+func (s *Server) port(b *box, port int, ep sandbox.Endpoint) http.Handler {
+	if port == egressPort {
+		return s.faulty(Policy, func(w http.ResponseWriter, r *http.Request) { s.sidecar(w, r, b) })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := b.own[port]; o != nil {
+		return o.handler(forward(ep))
+	}
+	return nil
+}
+
+// sidecar answers for the network policy; its errors are plain text.
+func (s *Server) sidecar(w http.ResponseWriter, r *http.Request, b *box) {
+	enforcement := s.Enforcement
+	if enforcement == "" {
+		enforcement = "dns+nft"
+	}
+	ServePolicy(w, r, b.token, func() (json.RawMessage, string) {
+		if s.DropPolicy {
+			return nil, enforcement
+		}
+		return b.policy, enforcement
+	})
+}
+
+// ServePolicy serves the sidecar's GET /policy and /healthz.
+func ServePolicy(w http.ResponseWriter, r *http.Request, token string, current func() (policy json.RawMessage, enforcement string)) {
+	switch {
+	case r.URL.Path == "/healthz":
+		fmt.Fprint(w, "ok")
+	case token != "" && r.Header.Get("OPENSANDBOX-EGRESS-AUTH") != token:
+		http.Error(w, "unauthorized", http.StatusUnauthorized)
+	case r.URL.Path != "/policy":
+		http.NotFound(w, r)
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	default:
+		raw, enforcement := current()
+		policy := struct {
+			DefaultAction string            `json:"defaultAction"`
+			Egress        []json.RawMessage `json:"egress,omitempty"`
+		}{}
+		if raw == nil {
+			policy.DefaultAction = "allow"
+		} else if json.Unmarshal(raw, &policy) != nil || policy.DefaultAction == "" {
+			policy.DefaultAction = "deny"
+		}
+		mode := policy.DefaultAction + "_all"
+		if len(policy.Egress) > 0 {
+			mode = "enforcing"
+		}
+		answer(w, http.StatusOK, map[string]any{"status": "ok", "mode": mode, "enforcementMode": enforcement, "policy": policy})
+	}
+}
+
+// ownExecd stands for a rein-execd that was uploaded and started in a machine
+// that can run no programs: it gives the machine's daemon as it is.
+type ownExecd struct {
+	boot    execd.Boot
+	stopped bool
+}
+
+func (o *ownExecd) stop() { o.stopped = true }
+
+func (o *ownExecd) handler(next http.Handler) http.Handler {
+	token := o.boot.Token
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(execd.TokenHeader) != token {
+			fail(w, http.StatusUnauthorized, execd.CodeUnauthorized, "the token is wrong")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// started is a command that starts a program with its boot message as input.
+var started = regexp.MustCompile(`exec (\S+)/rein-execd; } < (\S+)/boot$`)
+
+// program plays what programs do that a machine without processes cannot run:
+// say what the sandbox is like, and be rein-execd.
+func (s *Server) program(b *box, ep sandbox.Endpoint, req execd.RunRequest) (string, bool) {
+	if strings.Contains(req.Command, "uname -m") {
+		machine, dir := s.Machine, "dir=/tmp\n"
+		if machine == "" {
+			machine = "x86_64"
+		}
+		if s.NoExec {
+			dir = ""
+		}
+		// PATH=/usr/bin:/bin, IMAGE=its own
+		return fmt.Sprintf("machine=%s\nuid=0\nhome=/home/user\n%srun=yes\nenv=UEFUSD0vdXNyL2JpbjovYmluAElNQUdFPWl0cyBvd24A\n", machine, dir), true
+	}
+	m := started.FindStringSubmatch(req.Command)
+	if m == nil {
+		return "", false
+	}
+	c := execd.NewClient(execd.Options{BaseURL: ep.BaseURL, DialContext: ep.DialContext, Token: secret.New("token", ep.Header.Get(execd.TokenHeader))})
+	defer c.Close()
+	ctx := context.Background()
+	head, err := read(ctx, c, m[1]+"/rein-execd", 4)
+	if err != nil || !bytes.Equal(head, []byte("\x7fELF")) {
+		return "", true // nothing starts
+	}
+	text, err := read(ctx, c, m[2]+"/boot", 0)
+	o := &ownExecd{}
+	if err != nil || json.Unmarshal(text, &o.boot) != nil {
+		return "", true
+	}
+	_ = c.Remove(ctx, "", m[2]+"/boot")
+	_, port, _ := strings.Cut(o.boot.Listen, ":")
+	n, err := strconv.Atoi(port)
+	if err != nil || !o.boot.Guest || o.boot.Token == "" || !strings.HasPrefix(o.boot.Listen, "127.0.0.1:") {
+		return "", true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.own[n] = o
+	return "", true
+}
+
+func read(ctx context.Context, c *execd.Client, path string, length int64) ([]byte, error) {
+	d, err := c.Download(ctx, execd.DownloadRequest{Path: path, Length: length})
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	var buf bytes.Buffer
+	_, err = buf.ReadFrom(d)
+	return buf.Bytes(), err
+}
