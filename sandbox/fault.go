@@ -48,7 +48,7 @@ func (s *Sandbox) fault(ctx context.Context, op, subject string, err error) erro
 	if err == nil || KindOf(err) != "" {
 		return err
 	}
-	if e, ok := errors.AsType[*execd.Error](err); ok {
+	if e, ok := errors.AsType[*execd.Error](err); ok && !undecided(e) {
 		return &Error{Kind: kindOfStatus(e), Op: op, Subject: subject, Err: err, Hint: hintOf(e)}
 	}
 	if ctx.Err() != nil {
@@ -76,6 +76,9 @@ func kindOfStatus(e *execd.Error) Kind {
 		return KindTooLarge
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusTooManyRequests:
 		return KindUnavailable
+	}
+	if inTheWay(e) {
+		return KindConflict
 	}
 	return KindInternal
 }

@@ -139,7 +139,9 @@ type call struct {
 	broken   chan struct{} // closed when a writer failed
 	writeErr error
 	bytes    int64 // output received
-	capture  *capture
+
+	interrupted bool // we have ended it
+	capture     *capture
 }
 
 func (c *call) request() execd.RunRequest {
@@ -181,7 +183,7 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	r := Result{CallID: c.id, SandboxID: s.id, Outcome: outcome, Known: c.known}
 	// An error inside the stream says that something went wrong with a command
 	// that had begun: no more than a stream that was cut.
-	if e, ok := errors.AsType[*execd.Error](err); err != nil && (!ok || e.Status == 0) {
+	if e, ok := errors.AsType[*execd.Error](err); err != nil && (!ok || undecided(e)) {
 		r, err = c.verify(ctx, r, err)
 	} else if ok {
 		return r, s.fault(ctx, "run", c.command.CallID, err)
@@ -196,6 +198,7 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return r, err
 	}
+	c.blame(ctx, &r)
 	return r, c.fate(ctx, r)
 }
 

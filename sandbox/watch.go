@@ -82,7 +82,7 @@ func (c *call) stop(ctx context.Context, done <-chan struct{}) {
 	}
 	ctx, cancel := shielded(ctx, InterruptTimeout)
 	defer cancel()
-	_ = c.sandbox.interrupt(ctx, c.id) // recorded there; verify asks what came of it
+	c.interrupted = c.sandbox.interrupt(ctx, c.id) == nil // recorded there; verify asks what came of it
 	select {
 	case <-done:
 	case <-ctx.Done():
