@@ -58,6 +58,9 @@ func untilForced() int {
 	// lives on, and would keep a pipe of the caller's open. Kernels before 5.11
 	// lack the flag; there it stays as it was.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	environ := os.Environ()
+	// Google's SDK looks for it, and talks of it on our stderr.
+	_ = os.Unsetenv("GOOGLE_API_KEY")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 4)
@@ -68,7 +71,7 @@ func untilForced() int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	done := make(chan int, 1)
 	go func() {
-		done <- execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
+		done <- execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, environ)
 	}()
 	var interrupted time.Time
 	for {

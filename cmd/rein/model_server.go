@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
@@ -14,13 +15,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const modelServerHelp = `Serves a script as a model over HTTP, speaking Chat Completions, so that rein and
-other programs can be tried without a key:
+const modelServerHelp = `Serves a script as a model over HTTP, so that rein and other programs can be tried
+without a key. It speaks OpenAI's Chat Completions and Responses, Anthropic's
+Messages and Google's generateContent:
 
   rein model-server demo.yaml &
   rein run --model openai/demo --base-url http://127.0.0.1:8089/v1 --price 0,0 ...
+  rein run --model anthropic/demo --base-url http://127.0.0.1:8089 --price 0,0 ...
 
-It prints the address on stdout once it listens, and ends with SIGINT or SIGTERM.`
+It prints the base URL for each vendor on stdout once it listens, and ends with
+SIGINT or SIGTERM.`
 
 func (a *app) modelServerCommand() *cobra.Command {
 	var listen, keyEnv string
@@ -51,7 +55,11 @@ func (a *app) serve(ctx context.Context, address string, handler *modelserver.Se
 	if err != nil {
 		return usage("--listen HOST:PORT; port 0 takes a free one", "cannot listen on %s: %s", address, err)
 	}
-	if _, err := fmt.Fprintf(a.out, "http://%s/v1\n", l.Addr()); err != nil {
+	var addresses strings.Builder
+	for _, u := range modelserver.BaseURLs("http://" + l.Addr().String()) {
+		fmt.Fprintf(&addresses, "%-10s %s\n", u[0], u[1])
+	}
+	if _, err := fmt.Fprint(a.out, addresses.String()); err != nil {
 		l.Close()
 		return err
 	}

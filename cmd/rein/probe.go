@@ -15,14 +15,26 @@ const probeHelp = `Says what sandboxes on this host can do: each capability, for
 who enforces it. What is missing comes with the remedy to paste. Nothing is
 changed, and no sandbox is created.
 
-Exits 1 when the runtime of the target cannot create a sandbox here.`
+With --model it asks that model one tiny question instead, and says in words what
+is wrong: the key, the quota, the name, the address, the certificate, the clock.
+
+Exits 1 when the runtime of the target cannot create a sandbox here, 8 when the
+model does not answer.`
 
 func (a *app) probeCommand() *cobra.Command {
 	var asJSON bool
-	var target, runtime string
+	var target, runtime, named, baseURL, keyEnv string
 	cmd := &cobra.Command{
 		Use: "probe", Short: "what this host can do, why not, and the exact remedy", Long: probeHelp, Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case named == "" && baseURL+keyEnv != "":
+				return usage("name the model with --model", "--base-url and --key-env go with --model")
+			case named != "" && target+runtime != "":
+				return usage("probe one after the other", "--model asks a model; --target and --runtime are about sandboxes")
+			case named != "":
+				return a.probeModel(cmd.Context(), named, baseURL, keyEnv, asJSON)
+			}
 			f, err := a.load()
 			if err != nil {
 				return err
@@ -45,6 +57,9 @@ func (a *app) probeCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&target, "target", "", "probe for the target `NAME` of the configuration")
+	cmd.Flags().StringVar(&named, "model", "", modelFlagHelp)
+	cmd.Flags().StringVar(&baseURL, "base-url", "", baseURLFlagHelp)
+	cmd.Flags().StringVar(&keyEnv, "key-env", "", keyEnvFlagHelp)
 	cmd.Flags().StringVar(&runtime, "runtime", "", "probe this `RUNTIME` only: gvisor, runc, or a path")
 	return cmd
 }

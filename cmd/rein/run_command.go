@@ -80,9 +80,9 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	fl := cmd.Flags()
 	f.place.flags(cmd)
-	fl.StringVar(&f.model, "model", "", "`MODEL`: script:FILE, openai/NAME, or a name of the configuration")
-	fl.StringVar(&f.baseURL, "base-url", "", "`URL` of a Chat Completions API, up to and including /v1")
-	fl.StringVar(&f.keyEnv, "key-env", "", "`VARIABLE` of the environment with the model's key")
+	fl.StringVar(&f.model, "model", "", modelFlagHelp)
+	fl.StringVar(&f.baseURL, "base-url", "", baseURLFlagHelp)
+	fl.StringVar(&f.keyEnv, "key-env", "", keyEnvFlagHelp)
 	fl.StringVar(&f.workspace, "workspace", "", "`DIR` copied in (default none)")
 	fl.BoolVar(&f.noIgnore, "no-ignore", false, "also copy what .gitignore and .reinignore leave out")
 	fl.StringArrayVar(&f.accept, "accept", nil, "`COMMAND` that exits 0 when the work is good (repeatable)")
@@ -96,6 +96,13 @@ func (a *app) runCommand() *cobra.Command {
 	fl.Var(textValue[config.Price, *config.Price]{&f.price, "in,out"}, "price", "dollars per million tokens of the model, INPUT,OUTPUT")
 	return cmd
 }
+
+// What the flags that name a model say, here and for "rein probe".
+const (
+	modelFlagHelp   = "`MODEL`: script:FILE, openai/NAME, openai-responses/NAME, anthropic/NAME, gemini/NAME, or a name of the configuration"
+	baseURLFlagHelp = "`URL` of the model's API; up to and including /v1 for openai"
+	keyEnvFlagHelp  = "`VARIABLE` of the environment with the model's key"
+)
 
 // maxTask bounds a task read from stdin, in bytes.
 const maxTask = 1 << 20
@@ -204,7 +211,7 @@ func newWorker(m config.Model, key secret.Value, onDenial string) (run.Worker, e
 	if choice != agent.StopIfFailed && choice != agent.GoOn {
 		return nil, usage(fmt.Sprintf("--on-denial %s or %s", agent.StopIfFailed, agent.GoOn), "--on-denial %q is not known", onDenial)
 	}
-	opened, err := openModel(m, key)
+	opened, err := openModel(m, key, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -81,6 +81,10 @@ func TestScripts(t *testing.T) {
 	if err := os.Symlink(filepath.Join(bin, "rein"), filepath.Join(filepath.Dir(scripted), keeperName)); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
+	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -88,6 +92,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", e.Getenv("PATH")+string(filepath.ListSeparator)+bin)
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("EXAMPLES", examples)
 			e.Setenv("XDG_CONFIG_HOME", "")
 			e.Setenv("XDG_STATE_HOME", "")
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector sleeps a second in every rein that ends well

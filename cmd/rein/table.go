@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/model/anthropic"
+	"github.com/rein-sh/rein/model/gemini"
 	"github.com/rein-sh/rein/model/openai"
 	"github.com/rein-sh/rein/model/script"
 	"github.com/rein-sh/rein/sandbox"
@@ -46,19 +48,33 @@ func openLocal(s providerSettings) (*local.Provider, error) {
 // need one.
 type modelSettings struct {
 	config.Model
-	key secret.Value
+	key       secret.Value
+	transport http.RoundTripper // nil for the model's own
 }
 
 // models is the one table of vendors: the first half of --model's value.
 var models = []struct {
-	vendor string
-	sep    string // between the vendor and the rest in --model
-	open   func(modelSettings) (model.Model, error)
+	vendor  string
+	sep     string // between the vendor and the rest in --model
+	address string // the vendor's own; "" for none
+	keyEnv  string // the variable with the key for that address, where nothing else is said
+	open    func(modelSettings) (model.Model, error)
 }{
-	{"script", ":", openScript},
-	{"openai", "/", func(s modelSettings) (model.Model, error) {
-		return openai.New(openai.Options{BaseURL: s.BaseURL, Model: s.Model.Model, Key: s.key})
+	{"script", ":", "", "", openScript},
+	{"openai", "/", openai.DefaultBaseURL, "OPENAI_API_KEY", openOpenAI(openai.ChatCompletions)},
+	{"openai-responses", "/", openai.DefaultBaseURL, "OPENAI_API_KEY", openOpenAI(openai.Responses)},
+	{"anthropic", "/", anthropic.DefaultBaseURL, "ANTHROPIC_API_KEY", func(s modelSettings) (model.Model, error) {
+		return anthropic.New(anthropic.Options{BaseURL: s.BaseURL, Model: s.Model.Model, Key: s.key, Effort: s.Effort, Transport: s.transport})
 	}},
+	{"gemini", "/", gemini.DefaultBaseURL, "GEMINI_API_KEY", func(s modelSettings) (model.Model, error) {
+		return gemini.New(gemini.Options{BaseURL: s.BaseURL, Model: s.Model.Model, Key: s.key, Effort: s.Effort, Transport: s.transport})
+	}},
+}
+
+func openOpenAI(api openai.API) func(modelSettings) (model.Model, error) {
+	return func(s modelSettings) (model.Model, error) {
+		return openai.New(openai.Options{BaseURL: s.BaseURL, Model: s.Model.Model, Key: s.key, API: api, Vendor: s.Vendor, Effort: s.Effort, Transport: s.transport})
+	}
 }
 
 func openScript(s modelSettings) (model.Model, error) {
@@ -110,54 +126,6 @@ func (a *app) openProvider(f *config.File, t config.Target) (sandbox.Provider, e
 		}
 	}
 	return nil, usage("known: "+strings.Join(known().Providers, ", "), "no provider %q", t.Provider)
-}
-
-// resolveModel finds the model that --model, or the configuration, names.
-func resolveModel(c config.Config, named, baseURL string) (config.Model, error) {
-	if named == "" {
-		named = c.Model
-	}
-	if named == "" {
-		return config.Model{}, usage("--model script:FILE needs no key; --model openai/NAME uses any Chat Completions server (--base-url)",
-			"no model: neither --model nor the configuration names one")
-	}
-	m, ok := c.Models[named]
-	if !ok {
-		for _, v := range models {
-			if rest, found := strings.CutPrefix(named, v.vendor+v.sep); found && rest != "" {
-				m, ok = config.Model{Vendor: v.vendor, Model: rest}, true
-			}
-		}
-	}
-	if m.Vendor == "script" {
-		m.Price = config.Price{Known: true} // of nothing
-	}
-	if !ok {
-		return m, usage("script:FILE, openai/NAME, or a name under models: in the configuration", "no model %q", named)
-	}
-	if baseURL != "" {
-		if m.Vendor == "script" {
-			return m, usage("leave --base-url out", "a script has no address")
-		}
-		if u, err := url.Parse(baseURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			return m, usage("such as --base-url https://api.openai.com/v1", "--base-url takes an http or https address")
-		}
-		m.BaseURL = baseURL
-	}
-	if m.Vendor == "openai" && m.Key.IsZero() && m.BaseURL == "" {
-		m.Key = config.Key{Env: "OPENAI_API_KEY"}
-	}
-	return m, nil
-}
-
-// openModel makes the model; its key, if any, has been read already.
-func openModel(m config.Model, key secret.Value) (model.Model, error) {
-	for _, v := range models {
-		if v.vendor == m.Vendor {
-			return v.open(modelSettings{Model: m, key: key})
-		}
-	}
-	return nil, usage("known: "+strings.Join(known().Vendors, ", "), "no vendor %q", m.Vendor)
 }
 
 // resolveTarget finds the target that --target, or the configuration, names

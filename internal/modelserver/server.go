@@ -78,7 +78,9 @@ func New(s *script.Script, opts Options) *Server {
 		srv.mux.Handle("POST "+prefix+"/models/{call}", srv.reply(gemini{}))
 	}
 	srv.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		chat{}.refuse(w, refusal{kind: model.KindNotFound, message: "there is no " + r.Method + " " + r.URL.Path + " here"})
+		writeJSON(w, http.StatusNotFound, object{"error": object{
+			"message": "Invalid URL (" + r.Method + " " + r.URL.Path + ")", "type": "invalid_request_error", "param": nil, "code": nil,
+		}})
 	})
 	return srv
 }

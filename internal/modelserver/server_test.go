@@ -337,7 +337,7 @@ func post(t *testing.T, h http.Handler, path, body string) (int, string) {
 func TestRefusesWhatTheVendorRefuses(t *testing.T) {
 	srv, _ := serve(t, "steps: [{text: hello}]", modelserver.Options{})
 	tests := []struct{ name, path, body, want string }{
-		{"path", "/v1/completions", `{}`, "there is no POST /v1/completions here"},
+		{"path", "/v1/completions", `{}`, "Invalid URL (POST /v1/completions)"},
 		{"no JSON", "/v1/chat/completions", `{"model":`, "not JSON of the protocol"},
 		{"no messages", "/v1/chat/completions", `{"model":"x"}`, "needs a model and at least one message"},
 		{"role", "/v1/chat/completions", `{"model":"x","messages":[{"role":"wizard","content":"y"}]}`, `messages[0] has the unknown role \"wizard\"`},

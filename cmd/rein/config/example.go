@@ -55,9 +55,11 @@ limits:
 # env, file and command says where it is found.
 # models:
 #   gpt:
-#     vendor: openai
+#     vendor: openai      # or openai-responses, anthropic, gemini, script
 #     model: gpt-5
 #     base_url: https://api.openai.com/v1
+#     # effort: medium    # how much to reason, in the vendor's words
+#     # proxy: http://proxy.example:3128   # none is taken from the environment
 #     key:
 #       env: OPENAI_API_KEY
 #       # file: /run/keys/openai

@@ -180,6 +180,18 @@ func (v *validator) model(at string, m Model, known Known) {
 			v.fault(at+".base_url", "put the key under key:", "an address must not contain a user or a password")
 		}
 	}
+	if m.Proxy != "" {
+		u, err := url.Parse(m.Proxy)
+		switch {
+		case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
+			v.fault(at+".proxy", "such as http://proxy.example:3128", "no http or https address")
+		case u.User != nil:
+			v.fault(at+".proxy", "a proxy that asks for a password cannot be used", "an address must not contain a user or a password")
+		}
+	}
+	if strings.ContainsFunc(m.Effort, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }) {
+		v.fault(at+".effort", "a word such as low, medium or high", "%q is no effort", m.Effort)
+	}
 	v.key(at+".key", m.Key, false)
 }
 
