@@ -120,7 +120,7 @@ func TestHostile(t *testing.T) {
 				if image.KindOf(err) != c.kind || !strings.Contains(fmt.Sprint(err), c.says) {
 					t.Errorf("got %v (%s), want %s with %q", err, image.KindOf(err), c.kind, c.says)
 				}
-				empty(t, dir)
+				leftNothing(t, dir)
 			}
 			if diff := cmp.Diff(map[string]string{"canary": "alive"}, listing(t, outside)); diff != "" {
 				t.Errorf("something changed outside (-want +got):\n%s", diff)
@@ -239,7 +239,7 @@ func TestBombs(t *testing.T) {
 			if !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want %q", err, c.says)
 			}
-			empty(t, dir)
+			leftNothing(t, dir)
 		})
 	}
 }
@@ -300,7 +300,7 @@ func TestCorrupt(t *testing.T) {
 			if image.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v (%s), want %s with %q", err, image.KindOf(err), c.kind, c.says)
 			}
-			empty(t, dir)
+			leftNothing(t, dir)
 		})
 	}
 }
@@ -317,7 +317,7 @@ func TestUnmappedOwner(t *testing.T) {
 		if image.KindOf(err) != image.KindRefused {
 			t.Errorf("owner %d: %v, want it refused", id, err)
 		}
-		empty(t, dir)
+		leftNothing(t, dir)
 	}
 }
 
@@ -330,5 +330,5 @@ func TestCancelled(t *testing.T) {
 	if _, err := s.Get(ctx, "oci:"+m.layout(m.manifest())); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	empty(t, dir)
+	leftNothing(t, dir)
 }

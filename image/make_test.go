@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,37 +197,47 @@ func (m *maker) layout(root ...descriptor) string {
 // push puts everything into a registry, and root under a tag.
 func (m *maker) push(base, repository, tag string, root descriptor) {
 	m.t.Helper()
-	put := func(method, url, mediaType string, body []byte) {
+	tr := &http.Transport{}
+	defer tr.CloseIdleConnections()
+	m.pushWith(&http.Client{Transport: tr}, base, repository, tag, root)
+}
+
+func (m *maker) pushWith(client *http.Client, base, repository, tag string, root descriptor) {
+	m.t.Helper()
+	put := func(method, url, mediaType string, body []byte) bool {
 		req, err := http.NewRequestWithContext(m.t.Context(), method, url, bytes.NewReader(body))
 		if err != nil {
 			m.t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", mediaType)
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := client.Do(req)
 		if err != nil {
 			m.t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode >= 300 {
-			answer, _ := io.ReadAll(resp.Body)
-			m.t.Fatalf("%s %s: %s %s", method, url, resp.Status, answer)
-		}
+		return resp.StatusCode < 300
 	}
+	left := []string{}
 	for d, b := range m.blobs {
-		put("POST", fmt.Sprintf("%s/v2/%s/blobs/uploads/?digest=%s", base, repository, d), "application/octet-stream", b)
-	}
-	for _, kind := range []string{`"layers"`, `"manifests"`} { // what an index names must be there first
-		for d, b := range m.blobs {
-			if bytes.Contains(b, []byte(kind)) && bytes.Contains(b, []byte("schemaVersion")) {
-				mediaType := ociManifest
-				if kind == `"manifests"` {
-					mediaType = ociIndex
-				}
-				put("PUT", fmt.Sprintf("%s/v2/%s/manifests/%s", base, repository, d), mediaType, b)
-			}
+		if !put("POST", fmt.Sprintf("%s/v2/%s/blobs/uploads/?digest=%s", base, repository, d), "application/octet-stream", b) {
+			m.t.Fatalf("blob %s was not taken", d)
+		}
+		if bytes.Contains(b, []byte("schemaVersion")) {
+			left = append(left, d)
 		}
 	}
-	put("PUT", fmt.Sprintf("%s/v2/%s/manifests/%s", base, repository, tag), root["mediaType"].(string), m.blobs[root["digest"].(string)])
+	for range len(left) { // what an index names must be there first
+		left = slices.DeleteFunc(left, func(d string) bool {
+			mediaType := ociManifest
+			if bytes.Contains(m.blobs[d], []byte(`"manifests"`)) {
+				mediaType = ociIndex
+			}
+			return put("PUT", fmt.Sprintf("%s/v2/%s/manifests/%s", base, repository, d), mediaType, m.blobs[d])
+		})
+	}
+	if len(left) > 0 || !put("PUT", fmt.Sprintf("%s/v2/%s/manifests/%s", base, repository, tag), root["mediaType"].(string), m.blobs[root["digest"].(string)]) {
+		m.t.Fatalf("the manifests %q or their root were not taken", left)
+	}
 }
 
 // cache is a directory for a store, removed at the end whatever modes are in it.
@@ -311,8 +322,8 @@ func listing(t testing.TB, root string) map[string]string {
 	return out
 }
 
-// empty checks that nothing of a failed fetch is left in a cache.
-func empty(t testing.TB, dir string) {
+// leftNothing checks that nothing of a failed fetch is left in a cache.
+func leftNothing(t testing.TB, dir string) {
 	t.Helper()
 	for _, part := range []string{"images", "locks", "refs", "tmp"} {
 		entries, err := os.ReadDir(filepath.Join(dir, part))

@@ -30,14 +30,7 @@ func ParsePattern(s string) (Pattern, error) {
 	if digestPart.MatchString(s) {
 		return Pattern{digest: s, text: s}, nil
 	}
-	var err error
-	if s == "*" {
-		err = bad("name the registry, as in docker.io/*", "it would allow everything")
-	}
-	var r Reference
-	if err == nil {
-		r, err = parse(s, true)
-	}
+	r, err := parse(s, true)
 	if err == nil && r.scheme != "" {
 		err = pathStars(r.place)
 	}
@@ -121,9 +114,12 @@ func matchPath(pattern, place string, tail bool) bool {
 	return true
 }
 
-// digestOnly reports whether only a digest can tell whether the pattern allows
-// r, so that r has to be resolved first.
+// digestOnly reports whether the digest a name leads to decides whether the
+// pattern allows it, so that r has to be resolved first.
 func (p Pattern) digestOnly(r Reference) bool {
+	if r.digest != "" {
+		return false
+	}
 	if p.digest != "" {
 		return true
 	}

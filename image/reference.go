@@ -125,7 +125,8 @@ func parseRegistry(s string, stars bool) (Reference, error) {
 		return Reference{}, bad("a digest is sha256: and 64 lower-case hexadecimal digits", "%q is no digest", digest)
 	}
 	host, repository, ok := strings.Cut(rest, "/")
-	if lower := strings.ToLower(host); ok && (strings.ContainsAny(host, ".:") || lower == "localhost") {
+	lower := strings.ToLower(host)
+	if ok = ok && (strings.ContainsAny(host, ".:") || lower == "localhost"); ok {
 		host = lower
 	} else {
 		host, repository = "docker.io", rest
@@ -140,7 +141,10 @@ func parseRegistry(s string, stars bool) (Reference, error) {
 			return Reference{}, bad("a tag is letters, digits, _, . and -, at most 128", "%q is no tag", tag)
 		}
 	}
-	if host == "docker.io" && !strings.Contains(repository, "/") {
+	if !ok && (repository == "*" || strings.HasPrefix(repository, "*/")) {
+		return Reference{}, bad("name the registry, as in docker.io/*", "a registry is never a *")
+	}
+	if host == "docker.io" && !strings.Contains(repository, "/") && repository != "*" {
 		repository = "library/" + repository
 	}
 	if !hostPart.MatchString(host) {
@@ -155,7 +159,7 @@ func parseRegistry(s string, stars bool) (Reference, error) {
 		}
 	}
 	r := Reference{place: host + "/" + repository, tag: tag, digest: digest}
-	switch tail := strings.HasSuffix(repository, "/*"); {
+	switch tail := strings.HasSuffix(r.place, "/*"); {
 	case byDigest:
 		r.tag = "" // the digest decides
 	case tag == "" && !(stars && tail):

@@ -1,0 +1,408 @@
+package image_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/rein-sh/rein/image"
+)
+
+// fake is a registry on loopback. What it is asked passes through before, which
+// may answer itself by returning true.
+type fake struct {
+	*httptest.Server
+	host string
+
+	mu     sync.Mutex
+	asked  []string // METHOD PATH
+	before func(http.ResponseWriter, *http.Request) bool
+}
+
+func newFake(t testing.TB, secure bool) *fake {
+	t.Helper()
+	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	f := &fake{}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		f.asked = append(f.asked, r.Method+" "+r.URL.Path)
+		before := f.before
+		f.mu.Unlock()
+		if before == nil || !before(w, r) {
+			inner.ServeHTTP(w, r)
+		}
+	})
+	f.Server = httptest.NewUnstartedServer(handler)
+	f.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if secure {
+		f.StartTLS()
+	} else {
+		f.Start()
+	}
+	t.Cleanup(f.Close)
+	f.host = f.Listener.Addr().String()
+	return f
+}
+
+// intercept sets what comes before the registry, and forgets what was asked.
+func (f *fake) intercept(before func(http.ResponseWriter, *http.Request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.asked = before, nil
+}
+
+// count says how often a path with this part was asked for.
+func (f *fake) count(part string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, a := range f.asked {
+		if strings.Contains(a, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// transport is one of the test's own, so that no connection outlives it. It
+// dials to, whatever the name.
+func transport(t testing.TB, to string, config *tls.Config) *http.Transport {
+	tr := &http.Transport{TLSClientConfig: config, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if to != "" {
+			addr = to
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// pushed is an image in a registry as app:1, and its manifest's digest.
+func pushed(t testing.TB, f *fake) (ref, digest string) {
+	t.Helper()
+	m := made(t, []entry{file("a", "1")}, []entry{file("b", "2")})
+	root := m.manifest()
+	m.push(f.URL, "org/app", "1", root)
+	f.intercept(nil)
+	return f.host + "/org/app:1", root["digest"].(string)
+}
+
+// A tag is asked for each time with one HEAD, a digest never again.
+func TestRevalidate(t *testing.T) {
+	f := newFake(t, false)
+	ref, digest := pushed(t, f)
+	s := open(t, image.Options{Allow: []string{f.host + "/org/*"}, Transport: transport(t, "", nil)})
+	if img := get(t, s, ref); !img.Fetched || img.Digest != digest {
+		t.Errorf("fetched %v as %s, want true as %s", img.Fetched, img.Digest, digest)
+	}
+	f.intercept(nil)
+	if img := get(t, s, ref); img.Fetched || f.count("HEAD") != 1 || f.count("GET /v2/org") != 0 {
+		t.Errorf("the second time: fetched %v, asked %q", img.Fetched, f.asked)
+	}
+	f.intercept(nil)
+	if img := get(t, s, f.host+"/org/app@"+digest); img.Fetched || len(f.asked) != 0 {
+		t.Errorf("by digest: fetched %v, asked %q", img.Fetched, f.asked)
+	}
+
+	m := made(t, []entry{file("c", "3")})
+	m.push(f.URL, "org/app", "1", m.manifest())
+	img := get(t, s, ref)
+	if !img.Fetched || img.Digest == digest || listing(t, img.Root)["c"] != "3" {
+		t.Errorf("after a push: fetched %v, still %s", img.Fetched, img.Digest)
+	}
+
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"unavailable": func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(503); return true },
+		"too many":    func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(429); return true },
+	} {
+		f.intercept(answer)
+		if img := get(t, s, ref); img.Fetched || len(img.Notes) != 1 || !strings.Contains(img.Notes[0], "did not answer") {
+			t.Errorf("%s: fetched %v, notes %q", name, img.Fetched, img.Notes)
+		}
+	}
+	f.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/v2/" {
+			return false
+		}
+		w.WriteHeader(404)
+		return true
+	})
+	if _, err := s.Get(t.Context(), ref); image.KindOf(err) != image.KindNotFound {
+		t.Errorf("a tag that is gone: %v, want it not found", err)
+	}
+	f.Close()
+	if img := get(t, s, ref); len(img.Notes) != 1 {
+		t.Errorf("without a registry: notes %q", img.Notes)
+	}
+	if _, err := s.Get(t.Context(), f.host+"/org/other"); image.KindOf(err) != image.KindUnavailable {
+		t.Errorf("another image: %v, want it unavailable", err)
+	}
+}
+
+// The manifest for the platform is found in indexes; attestations are none.
+func TestIndex(t *testing.T) {
+	f := newFake(t, false)
+	m := made(t, []entry{file("ours", "1")})
+	ours := m.manifest()
+	m.arch = "s390x"
+	theirs := forPlatform(m.manifest(), "linux", "s390x")
+	forPlatform(ours, "linux", newImage(t).arch)
+	root := m.index(m.index(theirs, forPlatform(m.json(ociManifest, map[string]any{"schemaVersion": 2, "layers": nil}), "unknown", "unknown"), ours))
+	m.push(f.URL, "app", "1", root)
+	s := open(t, image.Options{Allow: []string{f.host + "/app@" + root["digest"].(string)}, Transport: transport(t, "", nil)})
+	img := get(t, s, f.host+"/app:1")
+	if img.Digest != ours["digest"] || listing(t, img.Root)["ours"] != "1" {
+		t.Errorf("got %s, want %s", img.Digest, ours["digest"])
+	}
+	f.intercept(nil)
+	if get(t, s, f.host+"/app@"+root["digest"].(string)); len(f.asked) != 0 {
+		t.Errorf("the index's digest was asked for again: %q", f.asked)
+	}
+	other := open(t, image.Options{Allow: []string{f.host + "/app:1"}, Platform: "linux/riscv64", Transport: transport(t, "", nil)})
+	if _, err := other.Get(t.Context(), f.host+"/app:1"); image.KindOf(err) != image.KindNotFound || !strings.Contains(err.Error(), "linux/s390x") {
+		t.Errorf("for riscv64: %v, want it not found and what there is", err)
+	}
+}
+
+// bearer makes a registry want a token, from a token server that wants a
+// password.
+func bearer(t testing.TB, f *fake, user, password string) {
+	t.Helper()
+	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if u, p, ok := r.BasicAuth(); !ok || u != user || p != password {
+			w.WriteHeader(401)
+			return
+		}
+		json.NewEncoder(w).Encode(map[string]string{"token": "let-me-in"})
+	}))
+	t.Cleanup(tokens.Close)
+	// A name, because the library refuses private addresses but the registry's own.
+	realm := strings.Replace(tokens.URL, "127.0.0.1", "localhost", 1)
+	f.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "Bearer let-me-in" {
+			return false
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="test",scope="repository:org/app:pull"`, realm))
+		w.WriteHeader(401)
+		return true
+	})
+}
+
+func basic(f *fake, user, password string) {
+	f.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if u, p, ok := r.BasicAuth(); ok && u == user && p == password {
+			return false
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+		w.WriteHeader(401)
+		return true
+	})
+}
+
+// keys is a keychain of one registry.
+type keys struct{ host, user, password string }
+
+func (k keys) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	if r.RegistryStr() != k.host {
+		return authn.Anonymous, nil
+	}
+	return authn.FromConfig(authn.AuthConfig{Username: k.user, Password: k.password}), nil
+}
+
+func TestAuthentication(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for name, lock := range map[string]func(testing.TB, *fake){
+			"basic":  func(_ testing.TB, f *fake) { basic(f, "me", "open sesame") },
+			"bearer": func(t testing.TB, f *fake) { bearer(t, f, "me", "open sesame") },
+		} {
+			t.Run(fmt.Sprintf("%s, TLS %v", name, secure), func(t *testing.T) {
+				f := newFake(t, secure)
+				var config *tls.Config
+				if secure {
+					config = f.Client().Transport.(*http.Transport).TLSClientConfig
+				}
+				m := made(t, []entry{file("a", "1")})
+				m.pushWith(f.Client(), f.URL, "org/app", "1", m.manifest())
+				lock(t, f)
+				ref := f.host + "/org/app:1"
+				o := image.Options{Allow: []string{ref}, Transport: transport(t, "", config), Keychain: keys{f.host, "me", "open sesame"}}
+				if secure && name == "bearer" { // its token server has no TLS
+					_, err := open(t, o).Get(t.Context(), ref)
+					if err == nil || !strings.Contains(err.Error(), "realm") {
+						t.Errorf("got %v, want the plain token server refused", err)
+					}
+					return
+				}
+				if img := get(t, open(t, o), ref); !img.Fetched {
+					t.Error("it was not fetched")
+				}
+				for _, k := range []authn.Keychain{nil, keys{f.host, "me", "wrong"}} {
+					o.Keychain, o.Dir = k, ""
+					_, err := open(t, o).Get(t.Context(), ref)
+					if image.KindOf(err) != image.KindUnauthorized || strings.Contains(fmt.Sprint(err), "wrong") {
+						t.Errorf("with %v: %v, want it unauthorized", k, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A certificate that nobody vouches for is no registry.
+func TestUnknownAuthority(t *testing.T) {
+	f := newFake(t, true)
+	s := open(t, image.Options{Allow: []string{"registry.test/*"}, Transport: transport(t, f.host, nil)})
+	_, err := s.Get(t.Context(), "registry.test/app:1")
+	if image.KindOf(err) != image.KindUnavailable || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("got %v, want the certificate refused", err)
+	}
+}
+
+// Nothing leaves without TLS but to loopback and what is listed.
+func TestPlain(t *testing.T) {
+	f := newFake(t, false)
+	pushed(t, f)
+	for _, host := range []string{"registry.test", "10.1.2.3:5000", "192.168.1.1"} {
+		o := image.Options{Allow: []string{host + "/org/*"}, Transport: transport(t, f.host, nil)}
+		_, err := open(t, o).Get(t.Context(), host+"/org/app:1")
+		if err == nil || f.count("GET /v2/") != 0 {
+			t.Errorf("%s: %v, want it refused without asking; asked %q", host, err, f.asked)
+		}
+		if e, ok := err.(*image.Error); !ok || !strings.Contains(e.Hint, "insecure:\n    - "+host) {
+			t.Errorf("%s: no hint to name it: %#v", host, err)
+		}
+		o.Insecure = []string{host}
+		get(t, open(t, o), host+"/org/app:1")
+		f.intercept(nil)
+	}
+	// Nor by a redirect of somebody with TLS.
+	m := made(t, []entry{file("a", "1")})
+	secure := newFake(t, true)
+	m.pushWith(secure.Client(), secure.URL, "org/app", "1", m.manifest())
+	var followed atomic.Int32
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
+	defer plain.Close()
+	secure.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		http.Redirect(w, r, "http://blobs.test/x", http.StatusTemporaryRedirect)
+		return true
+	})
+	tr := transport(t, "", secure.Client().Transport.(*http.Transport).TLSClientConfig)
+	dial := tr.DialContext
+	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if strings.HasPrefix(addr, "blobs.test") {
+			addr = plain.Listener.Addr().String()
+		}
+		return dial(ctx, network, addr)
+	}
+	_, err := open(t, image.Options{Allow: []string{secure.host + "/*"}, Transport: tr}).Get(t.Context(), secure.host+"/org/app:1")
+	if image.KindOf(err) != image.KindRefused || followed.Load() != 0 {
+		t.Errorf("a redirect: %v, followed %d times; want it refused", err, followed.Load())
+	}
+}
+
+// Answers that do not end, or are not what was asked for, are errors; a
+// connection that breaks is tried again.
+func TestBadAnswers(t *testing.T) {
+	endless := func(w http.ResponseWriter) {
+		b := make([]byte, 64<<10)
+		for {
+			if _, err := w.Write(b); err != nil {
+				return
+			}
+		}
+	}
+	cuts := 0
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request) bool
+		kind   image.Kind // "" is success
+	}{
+		"an endless greeting": {func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/v2/" {
+				endless(w)
+				return true
+			}
+			return false
+		}, ""},
+		"an endless manifest": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/manifests/") {
+				return false
+			}
+			w.Header().Set("Content-Type", ociManifest)
+			endless(w)
+			return true
+		}, image.KindTooLarge},
+		"an endless refusal": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			w.WriteHeader(403)
+			endless(w)
+			return true
+		}, image.KindUnavailable},
+		"an endless layer": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			endless(w)
+			return true
+		}, image.KindCorrupt},
+		"another layer": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			io.WriteString(w, "something else")
+			return true
+		}, image.KindCorrupt},
+		"a page": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/manifests/") {
+				return false
+			}
+			w.Header().Set("Content-Type", "text/html")
+			io.WriteString(w, "<html>")
+			return true
+		}, image.KindCorrupt},
+		"a cut layer, twice": {func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") || cuts == 2 {
+				return false
+			}
+			cuts++
+			w.Header().Set("Content-Length", "1000")
+			w.Write(make([]byte, 10))
+			panic(http.ErrAbortHandler)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, false)
+			ref, _ := pushed(t, f)
+			f.intercept(c.answer)
+			s, dir := storeIn(t, image.Options{Allow: []string{ref}, Transport: transport(t, "", nil)})
+			img, err := s.Get(t.Context(), ref)
+			if image.KindOf(err) != c.kind {
+				t.Errorf("got %v (%s), want %q", err, image.KindOf(err), c.kind)
+			}
+			if err != nil {
+				leftNothing(t, dir)
+				return
+			}
+			if err := img.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
