@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -16,7 +17,7 @@ func (s *Server) askCommand(w http.ResponseWriter, r *http.Request) {
 	a, b := r.PathValue("a"), r.PathValue("b")
 	switch {
 	case a == "status":
-		s.status(w, b)
+		s.status(w, r, b)
 	case b == "logs":
 		s.logs(w, r, a)
 	default:
@@ -24,23 +25,24 @@ func (s *Server) askCommand(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// command returns a started command by id.
-func (s *Server) command(id string) (*entry, error) {
-	e := s.commands.get(id)
-	if e != nil {
+// command returns a started command by id. One that is being started is waited
+// for: that it is not known would mean that it never runs.
+func (s *Server) command(ctx context.Context, id string) (*entry, error) {
+	if e := s.commands.get(id); e != nil {
 		select {
 		case <-e.started:
 			if e.startErr == nil {
 				return e, nil
 			}
-		default:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 	return nil, refuse(http.StatusNotFound, execd.CodeCommandNotFound, "no command has the id %q", id)
 }
 
-func (s *Server) status(w http.ResponseWriter, id string) {
-	e, err := s.command(id)
+func (s *Server) status(w http.ResponseWriter, r *http.Request, id string) {
+	e, err := s.command(r.Context(), id)
 	if err != nil {
 		fail(w, err)
 		return
@@ -90,7 +92,7 @@ func (s *Server) statusOf(e *entry) (execd.Status, error) {
 // logs answers with the bytes of a command's log from the byte cursor on, at
 // most limit of them.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request, id string) {
-	e, err := s.command(id)
+	e, err := s.command(r.Context(), id)
 	if err != nil {
 		fail(w, err)
 		return
@@ -160,7 +162,7 @@ func (s *Server) interruptCommand(w http.ResponseWriter, r *http.Request) {
 		fail(w, refuse(http.StatusBadRequest, execd.CodeMissingQuery, "id is missing"))
 		return
 	}
-	e, err := s.command(id)
+	e, err := s.command(r.Context(), id)
 	if err != nil {
 		fail(w, err)
 		return

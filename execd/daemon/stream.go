@@ -24,6 +24,7 @@ const (
 	greetingDelay = 5 * time.Millisecond // how long the first events wait to go with the next
 	defaultStall  = 10 * time.Second
 	outputInitial = 4 << 10
+	outputPiece   = 16 << 10 // appended at once: empty lines become sixty times as long
 )
 
 // stream carries the events of one command to one connection. Events are
@@ -101,9 +102,14 @@ func (s *stream) end(terminal execd.Event) {
 // output appends the events of a chunk of stdout (0) or stderr (1), waiting
 // while too much waits for the reader.
 func (s *stream) output(which int, p []byte) {
-	if len(p) == 0 {
-		return
+	for len(p) > 0 {
+		n := min(len(p), outputPiece)
+		s.put(which, p[:n])
+		p = p[n:]
 	}
+}
+
+func (s *stream) put(which int, p []byte) {
 	s.mu.Lock()
 	for len(s.buf) >= streamBuffer && !s.dropped {
 		s.mu.Unlock()

@@ -198,3 +198,57 @@ func TestStalledReader(t *testing.T) {
 		t.Error("the stalled stream looks complete")
 	}
 }
+
+// slowMachine starts a command when it is let.
+type slowMachine struct {
+	*daemon.OS
+	asked, let chan struct{}
+}
+
+func (m slowMachine) Start(s daemon.Spec) (daemon.Process, error) {
+	m.asked <- struct{}{}
+	<-m.let
+	return m.OS.Start(s)
+}
+
+// A command that is being started is neither unknown nor beyond an interrupt.
+func TestCommandThatIsBeingStarted(t *testing.T) {
+	slow := slowMachine{asked: make(chan struct{}), let: make(chan struct{})}
+	r := serve(t, bestUser(), func(c *daemon.Config) {
+		slow.OS = c.Machine.(*daemon.OS)
+		c.Machine = slow
+	})
+	outcome := make(chan execd.Outcome, 1)
+	go func() {
+		o, _ := r.Run(t.Context(), execd.RunRequest{Command: "sleep 30", Rein: &execd.RunOptions{ID: "slow"}}, nil)
+		outcome <- o
+	}()
+	<-slow.asked
+	status, interrupted := make(chan error, 1), make(chan error, 1)
+	go func() {
+		st, err := r.Status(t.Context(), "slow")
+		if err == nil && st.ID != "slow" {
+			err = fmt.Errorf("status %+v", st)
+		}
+		status <- err
+	}()
+	go func() { interrupted <- r.Interrupt(t.Context(), "slow") }()
+	select {
+	case err := <-status:
+		t.Errorf("the status before it started: %v", err)
+		status <- err
+	case err := <-interrupted:
+		t.Errorf("interrupted before it started: %v", err)
+		interrupted <- err
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(slow.let)
+	for name, c := range map[string]chan error{"status": status, "interrupt": interrupted} {
+		if err := <-c; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if o := <-outcome; o.KilledBy != execd.KilledByInterrupt {
+		t.Errorf("outcome %+v", o)
+	}
+}
