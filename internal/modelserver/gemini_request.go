@@ -31,9 +31,9 @@ type geminiContent struct {
 }
 
 type geminiPart struct {
-	Text             string `json:"text"`
-	Thought          bool   `json:"thought"`
-	ThoughtSignature string `json:"thoughtSignature"`
+	Text             *string `json:"text"`
+	Thought          bool    `json:"thought"`
+	ThoughtSignature string  `json:"thoughtSignature"`
 	FunctionCall     *struct {
 		Name string          `json:"name"`
 		Args json.RawMessage `json:"args"`
@@ -64,7 +64,7 @@ func (gemini) read(r *http.Request, body []byte) (*ask, *refusal) {
 	a := &ask{req: &model.Request{MaxOutputTokens: in.GenerationConfig.MaxOutputTokens}, model: name,
 		stream: method == "streamGenerateContent", usage: true, signs: true, proofs: map[int]string{}}
 	for _, p := range in.SystemInstruction.Parts {
-		a.req.System += p.Text
+		a.req.System += p.text()
 	}
 	g := geminiReader{ask: a}
 	for i, c := range in.Contents {
@@ -83,6 +83,13 @@ func (gemini) read(r *http.Request, body []byte) (*ask, *refusal) {
 	return a, nil
 }
 
+func (p geminiPart) text() string {
+	if p.Text == nil {
+		return ""
+	}
+	return *p.Text
+}
+
 // geminiReader puts contents into messages.
 type geminiReader struct {
 	*ask
@@ -98,6 +105,11 @@ func (g *geminiReader) add(c geminiContent, i int) *refusal {
 	if len(c.Parts) == 0 {
 		return invalid("* GenerateContentRequest.contents[%d].parts: contents.parts must not be empty.", i)
 	}
+	for _, p := range c.Parts {
+		if p.Text == nil && p.FunctionCall == nil && p.FunctionResponse == nil {
+			return invalid("* GenerateContentRequest.contents[%d].parts: data must have one initialized field", i)
+		}
+	}
 	switch c.Role {
 	case "user", "":
 		return g.user(c, i)
@@ -112,10 +124,8 @@ func (g *geminiReader) user(c geminiContent, i int) *refusal {
 	for _, p := range c.Parts {
 		f := p.FunctionResponse
 		switch {
-		case f == nil && p.Text == "":
-			return invalid("* GenerateContentRequest.contents[%d].parts: data must have one initialized field", i)
 		case f == nil:
-			g.req.Messages = append(g.req.Messages, model.Message{Role: model.RoleUser, Text: p.Text})
+			g.req.Messages = append(g.req.Messages, model.Message{Role: model.RoleUser, Text: p.text()})
 			continue
 		case answers >= len(g.open):
 			return g.unequal()
@@ -161,7 +171,7 @@ func (g *geminiReader) model(c geminiContent, i int) *refusal {
 			out.Calls = append(out.Calls, call)
 			g.open = append(g.open, call)
 		case !p.Thought:
-			out.Text += p.Text
+			out.Text += p.text()
 		}
 	}
 	if n := len(g.req.Messages); len(out.Calls) > 0 && (n == 0 || g.req.Messages[n-1].Role == model.RoleAssistant) {

@@ -126,6 +126,10 @@ func said(msg model.Message) []sdk.ContentBlockParamUnion {
 			rest = rest[k.Text:]
 		}
 	}
+	// A reply that was cut while it thought; Anthropic refuses that at the end.
+	for n := len(out); n > 0 && (out[n-1].OfThinking != nil || out[n-1].OfRedactedThinking != nil); n-- {
+		out = out[:n-1]
+	}
 	return out
 }
 

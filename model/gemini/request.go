@@ -16,6 +16,7 @@ func (m *Model) params(req *model.Request) ([]*genai.Content, *genai.GenerateCon
 	config := &genai.GenerateContentConfig{
 		MaxOutputTokens:       int32(min(max(req.MaxOutputTokens, 0), math.MaxInt32)),
 		AutomaticContinuation: new(bool), // the SDK would send further requests
+		HTTPOptions:           &genai.HTTPOptions{ExtrasRequestProvider: nameEmptyTexts},
 	}
 	if req.System != "" {
 		config.SystemInstruction = &genai.Content{Parts: []*genai.Part{{Text: req.System}}}
@@ -91,6 +92,21 @@ func said(msg model.Message) []*genai.Part {
 		}
 	}
 	return out
+}
+
+// nameEmptyTexts puts the text back into parts that are a signature and an empty
+// text: the SDK leaves that out, and Google refuses parts of nothing.
+func nameEmptyTexts(body map[string]any) map[string]any {
+	contents, _ := body["contents"].([]map[string]any)
+	for _, c := range contents {
+		parts, _ := c["parts"].([]map[string]any)
+		for _, p := range parts {
+			if p["thoughtSignature"] != nil && p["functionCall"] == nil && p["text"] == nil {
+				p["text"] = ""
+			}
+		}
+	}
+	return body
 }
 
 func arguments(s string) map[string]any {

@@ -2,6 +2,7 @@ package gemini
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"google.golang.org/genai"
@@ -26,7 +27,6 @@ type accumulator struct {
 	parts        []part
 	keep         bool // the parts tell more than text and calls do
 	stop         genai.FinishReason
-	said         string // the vendor's words about stop
 	blocked      genai.BlockedReason
 	usage        model.Usage
 }
@@ -43,7 +43,7 @@ func (a *accumulator) add(chunk *genai.GenerateContentResponse) error {
 			int64(u.CandidatesTokenCount)+int64(u.ThoughtsTokenCount), int64(u.ThoughtsTokenCount))
 	}
 	if f := chunk.PromptFeedback; f != nil && f.BlockReason != "" {
-		a.blocked, a.said = f.BlockReason, f.BlockReasonMessage
+		a.blocked = f.BlockReason
 	}
 	for _, c := range chunk.Candidates {
 		if c == nil || c.Index != 0 { // only one was asked for
@@ -57,7 +57,7 @@ func (a *accumulator) add(chunk *genai.GenerateContentResponse) error {
 			}
 		}
 		if c.FinishReason != "" && c.FinishReason != genai.FinishReasonUnspecified {
-			a.stop, a.said = c.FinishReason, c.FinishMessage
+			a.stop = c.FinishReason
 		}
 	}
 	return nil
@@ -132,12 +132,12 @@ func (a *accumulator) finish() (*model.Reply, error) {
 		}
 		r.Stop = model.StopRefusal
 		if r.Message.Text == "" {
-			r.Message.Text = a.explain("the prompt was blocked", string(a.blocked))
+			r.Message.Text = fmt.Sprintf("the prompt was blocked (%s)", a.blocked)
 		}
 		return r, nil
 	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall, genai.FinishReasonTooManyToolCalls:
 		return nil, &model.Error{Kind: model.KindCut, Model: a.link.Name(), Code: string(a.stop),
-			Message: a.link.Clean(a.explain("the model wrote a tool call that could not be read", string(a.stop)))}
+			Message: fmt.Sprintf("the model wrote a tool call that could not be read (%s)", a.stop)}
 	case genai.FinishReasonStop:
 		r.Stop = model.StopEnd
 		if len(a.calls) > 0 {
@@ -150,7 +150,7 @@ func (a *accumulator) finish() (*model.Reply, error) {
 		genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation:
 		r.Stop = model.StopRefusal
 		if r.Message.Text == "" {
-			r.Message.Text = a.explain("the reply was withheld", string(a.stop))
+			r.Message.Text = fmt.Sprintf("the reply was withheld (%s)", a.stop)
 		}
 	}
 	if r.Stop == model.StopRefusal { // what it would have called is not called
@@ -176,13 +176,4 @@ func (a *accumulator) finish() (*model.Reply, error) {
 		}
 	}
 	return r, nil
-}
-
-// explain puts the vendor's reason, and its words where it has any, after ours.
-func (a *accumulator) explain(what, reason string) string {
-	s := what + " (" + reason + ")"
-	if a.said != "" {
-		s += ": " + a.said
-	}
-	return s
 }

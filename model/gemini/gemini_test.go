@@ -1,0 +1,25 @@
+package gemini_test
+
+import (
+	"flag"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/model/gemini"
+	"github.com/rein-sh/rein/model/wire/replay"
+	"github.com/rein-sh/rein/secret"
+)
+
+var update = flag.Bool("update", false, "rewrite what the clients make of kept traffic")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The responses in testdata are made after ai.google.dev/gemini-api/docs and
+// the SDK's types.
+func TestReplay(t *testing.T) {
+	replay.Run(t, "testdata", *update, func(url string) (model.Model, error) {
+		return gemini.New(gemini.Options{BaseURL: url, Model: "gemini-3-pro", Key: secret.New("gemini", "a-key-of-a-test"), Effort: "low"})
+	})
+}
