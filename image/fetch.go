@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -132,11 +133,14 @@ func (s *Store) applyAll(ctx context.Context, r Reference, p *plan, u *unpacker,
 	next := make(chan int, len(p.layers))
 	for i, l := range p.layers {
 		ready[i] = make(chan error, 1)
+		stage := StageUnpack
 		if l.remote {
+			stage = StageFetch
 			next <- i
 		} else {
 			ready[i] <- nil
 		}
+		s.progress(l.told(r, p, i, stage, 0))
 	}
 	close(next)
 	for range min(parallel, len(next)) {
@@ -157,12 +161,13 @@ func (s *Store) applyAll(ctx context.Context, r Reference, p *plan, u *unpacker,
 	return nil
 }
 
+// told is how far a layer is.
+func (l layer) told(r Reference, p *plan, i int, stage Stage, done int64) Progress {
+	return Progress{Reference: r.String(), Stage: stage, Layer: i + 1, Layers: len(p.layers), Digest: cmp.Or(l.digest, l.diffID), Done: done, Total: l.size}
+}
+
 func layerError(i int, l layer, err error) error {
-	digest := l.digest
-	if digest == "" {
-		digest = l.diffID
-	}
-	return fmt.Errorf("layer %d (%.19s): %w", i+1, digest, err)
+	return fmt.Errorf("layer %d (%.19s): %w", i+1, cmp.Or(l.digest, l.diffID), err)
 }
 
 // apply unpacks one layer, from its spooled bytes or its source.
@@ -185,7 +190,7 @@ func (s *Store) apply(ctx context.Context, r Reference, p *plan, i int, u *unpac
 	}()
 	compressed := verify(raw, l.size, l.digest)
 	watched := &reporter{r: compressed, every: reportEvery, report: func(done int64) {
-		s.progress(Progress{Reference: r.String(), Stage: StageUnpack, Layer: i + 1, Layers: len(p.layers), Digest: l.digest, Done: done, Total: l.size})
+		s.progress(l.told(r, p, i, StageUnpack, done))
 	}}
 	archive, release, err := unpacked(watched, l.packing)
 	if err != nil {
@@ -256,7 +261,7 @@ func (s *Store) spoolOnce(ctx context.Context, r Reference, p *plan, i int, path
 		return err
 	}
 	watched := &reporter{r: verify(in, l.size, l.digest), every: reportEvery, report: func(done int64) {
-		s.progress(Progress{Reference: r.String(), Stage: StageFetch, Layer: i + 1, Layers: len(p.layers), Digest: l.digest, Done: done, Total: l.size})
+		s.progress(l.told(r, p, i, StageFetch, done))
 	}, alive: func() { stalled.Reset(stallAfter) }}
 	_, err = io.Copy(out, struct{ io.Reader }{watched})
 	return errors.Join(ended(ctx, err), out.Close())

@@ -129,7 +129,7 @@ type Progress struct {
 	Stage     Stage
 	Layer     int    // from 1; 0 when it is about the image
 	Layers    int    // of the image
-	Digest    string // of the layer
+	Digest    string // of the layer, or of what is in it where its source gives none
 	Done      int64  // compressed bytes: fetched, or unpacked
 	Total     int64  // compressed bytes of the layer
 }
@@ -138,9 +138,10 @@ type Progress struct {
 type Stage string
 
 // The stages of a Get that does not find the image in the cache, in order.
+// Before anything else every layer is told once, with nothing done.
 const (
 	StageWait   Stage = "wait"   // another process fetches the same image
-	StageFetch  Stage = "fetch"  // a layer is read from its source and checked
+	StageFetch  Stage = "fetch"  // a layer is read from a registry and checked
 	StageUnpack Stage = "unpack" // a layer is written into the tree
 	StageDone   Stage = "done"
 )

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,35 +67,49 @@ func (s *Store) describe(name string) (*Info, error) {
 	return i, nil
 }
 
-// Remove removes an image, by a reference that led to it or by its digest, and
-// everything that leads to it. One that is in use stays: KindInUse.
+// Remove removes an image, by a reference that led to it or by its digest or a
+// beginning of that, and everything that leads to it. One that is in use stays:
+// KindInUse.
 func (s *Store) Remove(ctx context.Context, ref string) (Info, error) {
+	i, err := s.named(ctx, ref)
+	if err != nil {
+		return Info{}, failed("remove", ref, KindHost, err)
+	}
+	gone, err := s.remove(i)
+	switch {
+	case err != nil:
+		return i, failed("remove", ref, KindHost, err)
+	case !gone:
+		return i, &Error{Kind: KindInUse, Op: "remove", Subject: ref, Err: errors.New("a sandbox uses it"), Hint: "rein sandbox ls lists them"}
+	}
+	return i, nil
+}
+
+// someDigest is the beginning of a digest that is long enough to be meant.
+var someDigest = regexp.MustCompile(`^sha256:[0-9a-f]{6,64}$`)
+
+// named finds the one image that ref names.
+func (s *Store) named(ctx context.Context, ref string) (Info, error) {
 	list, err := s.List(ctx)
 	if err != nil {
 		return Info{}, err
 	}
-	wanted := ref
-	if !digestPart.MatchString(ref) {
+	is := func(i Info) bool { return strings.HasPrefix(i.Digest, ref) }
+	if !someDigest.MatchString(ref) {
 		r, err := ParseReference(ref)
 		if err != nil {
 			return Info{}, err
 		}
-		wanted = r.String()
+		is = func(i Info) bool { return slices.Contains(i.References, r.String()) }
 	}
-	for _, i := range list {
-		if i.Digest != wanted && !slices.Contains(i.References, wanted) {
-			continue
-		}
-		gone, err := s.remove(i)
-		switch {
-		case err != nil:
-			return i, failed("remove", ref, KindHost, err)
-		case !gone:
-			return i, &Error{Kind: KindInUse, Op: "remove", Subject: ref, Err: errors.New("a sandbox uses it"), Hint: "rein sandbox ls lists them"}
-		}
-		return i, nil
+	list = slices.DeleteFunc(list, func(i Info) bool { return !is(i) })
+	switch len(list) {
+	case 0:
+		return Info{}, &fault{kind: KindNotFound, err: errors.New("it is not in the cache"), hint: "rein image ls lists what is"}
+	case 1:
+		return list[0], nil
 	}
-	return Info{}, &Error{Kind: KindNotFound, Op: "remove", Subject: ref, Err: errors.New("it is not in the cache")}
+	return Info{}, bad("name one by its digest", "it names %d images", len(list))
 }
 
 // Prune removes images that nobody uses, as policy says, and returns them.

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -171,6 +172,16 @@ func parseRegistry(s string, stars bool) (Reference, error) {
 func starredTag(tag string) bool {
 	prefix, ok := strings.CutSuffix(tag, "*")
 	return ok && (prefix == "" || tagPart.MatchString(prefix))
+}
+
+// CheckRegistry reports whether s names a registry, as HOST or HOST:PORT. The
+// error is an *Error with a hint.
+func CheckRegistry(s string) error {
+	if hostPart.MatchString(strings.ToLower(s)) {
+		return nil
+	}
+	return &Error{Kind: KindInvalid, Op: "registry", Subject: fmt.Sprintf("%.200q", s), Err: errors.New("it is no HOST or HOST:PORT"),
+		Hint: "such as registry.internal:5000"}
 }
 
 // remote is the reference as the registry library has it. insecure decides

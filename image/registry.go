@@ -20,9 +20,9 @@ import (
 // documentTimeout bounds one request for a manifest, with its authentication.
 const documentTimeout = time.Minute
 
-// newTransport is what registries are spoken to with when the options give
-// nothing.
-func newTransport() http.RoundTripper {
+// NewTransport returns what registries are spoken to with when the options give
+// nothing: one without a proxy. Its caller may change it before it is used.
+func NewTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:     true,

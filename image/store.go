@@ -61,8 +61,8 @@ func (s *Store) configureStore() error {
 		s.allow = append(s.allow, p)
 	}
 	for _, host := range s.o.Insecure {
-		if !hostPart.MatchString(strings.ToLower(host)) {
-			return bad("such as registry.internal:5000", "%.200q is no registry", host)
+		if err := CheckRegistry(host); err != nil {
+			return err
 		}
 	}
 	platform, err := parsePlatform(s.o.Platform)
@@ -71,7 +71,7 @@ func (s *Store) configureStore() error {
 		s.o.Now = time.Now
 	}
 	if s.o.Transport == nil {
-		s.o.Transport = newTransport()
+		s.o.Transport = NewTransport()
 	}
 	s.o.Limits = s.o.Limits.withDefaults()
 	return err

@@ -53,6 +53,22 @@ func (e environment) stateDir() (string, error) {
 	return filepath.Join(d, "rein"), nil
 }
 
+// cacheDir is where what can be fetched again is kept.
+func (e environment) cacheDir() (string, error) {
+	d := e["XDG_CACHE_HOME"]
+	if d != "" && !filepath.IsAbs(d) {
+		return "", usage("set XDG_CACHE_HOME to an absolute path, or unset it", "XDG_CACHE_HOME=%s is not an absolute path", d)
+	}
+	if d == "" {
+		h := e["HOME"]
+		if !filepath.IsAbs(h) {
+			return "", usage("set HOME, or XDG_CACHE_HOME", "there is no place for images: neither XDG_CACHE_HOME nor HOME is set")
+		}
+		d = filepath.Join(h, ".cache")
+	}
+	return filepath.Join(d, "rein"), nil
+}
+
 // output is one of the process's streams, and whether a person looks at it.
 type output struct {
 	io.Writer

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
@@ -131,6 +132,8 @@ func ownHint(err error) string {
 		return e.Hint
 	case *audit.Error:
 		return e.Hint
+	case *image.Error:
+		return e.Hint
 	case interface{ Hint() string }:
 		return e.Hint()
 	}
@@ -141,6 +144,9 @@ func ownHint(err error) string {
 // sandbox that cannot be made as it was asked for is, too.
 func isUsage(err error) bool {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Op == "create" && (e.Kind == sandbox.KindInvalid || e.Kind == sandbox.KindUnsupported) {
+		return true
+	}
+	if k := image.KindOf(err); k == image.KindInvalid || k == image.KindDenied {
 		return true
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {

@@ -21,6 +21,7 @@ type Config struct {
 	Model     string            `json:"model,omitempty" jsonschema:"name of the model used when --model is not given"`
 	Targets   map[string]Target `json:"targets,omitempty" jsonschema:"where runs execute, by name"`
 	Models    map[string]Model  `json:"models,omitempty" jsonschema:"models, by name"`
+	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
 	Redaction Redaction         `json:"redaction,omitzero" jsonschema:"values masked in results, records and reports"`
 	Programs  Programs          `json:"programs,omitzero" jsonschema:"where the host finds rein's companions"`
@@ -51,6 +52,13 @@ type Mount struct {
 	Source   string `json:"source" jsonschema:"absolute path on the host"`
 	Target   string `json:"target" jsonschema:"absolute path inside"`
 	Writable bool   `json:"writable,omitempty" jsonschema:"whether the sandbox may write to it"`
+}
+
+// Images says which OCI images may be used. An empty list allows none.
+type Images struct {
+	Allow    []string `json:"allow,omitempty" jsonschema:"references and digests, such as debian:12, ghcr.io/org/* or sha256:…"`
+	Insecure []string `json:"insecure,omitempty" jsonschema:"registries spoken to without TLS, HOST or HOST:PORT; loopback needs no mention"`
+	Dir      string   `json:"dir,omitempty" jsonschema:"absolute path of the cache; empty is $XDG_CACHE_HOME/rein/images"`
 }
 
 // Model is one configured model.

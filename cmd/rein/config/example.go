@@ -37,6 +37,15 @@ targets:
     #     writable: false
     # require: [separation, network_deny]   # refuse to run without; see rein probe
 
+# OCI images that targets may name besides "host"; without this, none.
+# images:
+#   allow:                # exactly these; * is one part of a path, or all that follows
+#     - debian:12
+#     - ghcr.io/org/*
+#     - sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+#   insecure: [registry.internal:5000]   # spoken to without TLS
+#   dir: /var/cache/rein-images          # instead of ~/.cache/rein/images
+
 # The brakes. Whatever stops a run names the flag that raises it.
 limits:
   preset: standard        # or quick, long

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -58,6 +59,7 @@ func Validate(f *File, known Known) error {
 	v.oneOf("limits.preset", c.Limits.Preset, known.Presets)
 	v.zeroes("limits", reflect.ValueOf(c.Limits))
 	v.redaction(c.Redaction)
+	v.images(c.Images)
 	v.absolute("programs.execd", c.Programs.Execd)
 	v.absolute("programs.gvisor", c.Programs.GVisor)
 	return asError(v.problems)
@@ -193,6 +195,22 @@ func (v *validator) model(at string, m Model, known Known) {
 		v.fault(at+".effort", "a word such as low, medium or high", "%q is no effort", m.Effort)
 	}
 	v.key(at+".key", m.Key, false)
+}
+
+func (v *validator) images(c Images) {
+	judge := func(list string, i int, err error) {
+		if e, ok := errors.AsType[*image.Error](err); ok {
+			v.fault(fmt.Sprintf("images.%s[%d]", list, i), e.Hint, "%s", e)
+		}
+	}
+	for i, text := range c.Allow {
+		_, err := image.ParsePattern(text)
+		judge("allow", i, err)
+	}
+	for i, host := range c.Insecure {
+		judge("insecure", i, image.CheckRegistry(host))
+	}
+	v.absolute("images.dir", c.Dir)
 }
 
 func (v *validator) redaction(r Redaction) {
