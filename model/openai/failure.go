@@ -21,6 +21,9 @@ func refusal(status int, body []byte) wire.Refusal {
 	if strings.Contains(d.Message, "max_completion_tokens") && status == http.StatusBadRequest {
 		r.Hint = "the server may know max_tokens only: set LegacyMaxTokens"
 	}
+	if strings.Contains(d.Message, "Encrypted content is not supported") {
+		r.Hint = "the model does not reason: set its effort to " + EffortOff
+	}
 	return r
 }
 
@@ -98,7 +101,7 @@ func statusOf(d detail) int {
 		return http.StatusServiceUnavailable
 	case d.Type == "server_error" || code == "server_error" || code == "":
 		return http.StatusInternalServerError
-	case d.Type == "invalid_request_error":
+	case d.Type == "invalid_request_error" || code == "invalid_prompt":
 		return http.StatusBadRequest
 	default:
 		if n, err := strconv.Atoi(code); err == nil && n >= 400 && n < 600 {

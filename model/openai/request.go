@@ -69,6 +69,13 @@ func schema(t model.ToolDef) (map[string]any, error) {
 	return s, nil
 }
 
+// keptThought is what Opaque holds of a Chat Completion with calls: DeepSeek and
+// servers like it refuse the calls without the reasoning that led to them. See
+// api-docs.deepseek.com/guides/thinking_mode.
+type keptThought struct {
+	Content string `json:"openai.reasoning_content,omitempty"`
+}
+
 func assistant(msg model.Message) sdk.ChatCompletionMessageParamUnion {
 	a := sdk.ChatCompletionAssistantMessageParam{}
 	if msg.Text != "" || len(msg.Calls) == 0 {
@@ -83,6 +90,10 @@ func assistant(msg model.Message) sdk.ChatCompletionMessageParamUnion {
 				},
 			},
 		})
+	}
+	var k keptThought
+	if len(msg.Opaque) > 0 && len(msg.Calls) > 0 && json.Unmarshal(msg.Opaque, &k) == nil && k.Content != "" {
+		a.SetExtraFields(map[string]any{"reasoning_content": k.Content})
 	}
 	return sdk.ChatCompletionMessageParamUnion{OfAssistant: &a}
 }

@@ -93,7 +93,7 @@ func said(msg model.Message) []responses.ResponseInputItemUnionParam {
 		}
 		return out
 	}
-	if msg.Text != "" || len(msg.Calls) == 0 {
+	if msg.Text != "" { // one that says nothing is left out
 		out = append(out, responses.ResponseInputItemParamOfMessage(msg.Text, responses.EasyInputMessageRoleAssistant))
 	}
 	for _, c := range msg.Calls {

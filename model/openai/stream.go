@@ -19,6 +19,7 @@ type accumulator struct {
 	id, answered string
 	text         strings.Builder
 	refusal      strings.Builder
+	thought      strings.Builder // reasoning_content, where a server has it
 	calls        []*call
 	at           map[int64]int // index in the stream → position in calls
 	stop         string
@@ -70,6 +71,9 @@ func (a *accumulator) addDelta(d *sdk.ChatCompletionChunkChoiceDelta) error {
 		var thought string
 		if f, ok := d.JSON.ExtraFields[name]; ok && json.Unmarshal([]byte(f.Raw()), &thought) == nil && thought != "" {
 			a.emit(model.Delta{Reasoning: thought})
+			if name == "reasoning_content" {
+				a.thought.WriteString(thought)
+			}
 			break
 		}
 	}
@@ -128,6 +132,12 @@ func (a *accumulator) finish() (*model.Reply, error) {
 	}
 	if err := a.link.Identify(a.turn, r.Message.Calls); err != nil {
 		return nil, err
+	}
+	if a.thought.Len() > 0 && len(r.Message.Calls) > 0 {
+		var err error
+		if r.Message.Opaque, err = json.Marshal(keptThought{a.thought.String()}); err != nil {
+			return nil, a.link.Errorf("its reasoning cannot be kept: %s", err)
+		}
 	}
 	switch a.stop {
 	case "stop", "tool_calls", "function_call":
