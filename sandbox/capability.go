@@ -35,7 +35,7 @@ const (
 	CapLimitPIDs     Capability = "limit_pids"
 	CapLimitDisk     Capability = "limit_disk"
 
-	CapConfine          Capability = "confine"            // file operations held beneath a directory, writes whole or not at all
+	CapConfine          Capability = "confine"            // file operations held beneath a directory, with exact names, lines and conditions
 	CapStderrInSessions Capability = "stderr_in_sessions" // the streams of a session's commands stay apart
 )
 

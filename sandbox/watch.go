@@ -104,6 +104,9 @@ func (s *Sandbox) interrupt(ctx context.Context, id string) error {
 func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) {
 	s := c.sandbox
 	if lost := s.lost(ctx, "run"); lost != nil {
+		if e, ok := errors.AsType[*Error](lost); ok && e.Kind == KindNotFound { // by now: it was there when the call began
+			lost = &Error{Kind: KindLost, Op: "run", Subject: s.id, Err: e.Err}
+		}
 		return r, lost
 	}
 	if !s.features.CallIDs {

@@ -286,7 +286,7 @@ func limitsShown(r sandbox.Resources) []sandbox.Limit {
 	return []sandbox.Limit{
 		{Resource: "cpu", Value: l["cpu"], EnforcedBy: "opensandbox server"},
 		{Resource: "memory", Value: l["memory"], EnforcedBy: "opensandbox server"},
-		{Resource: "pids", Value: "the server's setting", EnforcedBy: "opensandbox server"},
+		{Resource: "pids", Value: "not known", EnforcedBy: "nobody"},
 		{Resource: "disk", Value: "none", EnforcedBy: "nobody"},
 	}
 }

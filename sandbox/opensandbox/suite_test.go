@@ -78,7 +78,7 @@ func program(t *testing.T) string {
 // without is a provider whose server's machines cannot do what a real one's
 // can.
 type without struct {
-	*opensandbox.Provider
+	sandbox.Provider // and not a sandbox.Pauser
 	lacks []sandbox.Capability
 }
 
@@ -105,8 +105,7 @@ func (w without) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 }
 
 // inMemory is what an interpreter has of none of.
-var inMemory = []sandbox.Capability{sandbox.CapProcesses, sandbox.CapPipeStatus, sandbox.CapPause,
-	sandbox.CapNetworkDeny, sandbox.CapLimitCPU, sandbox.CapLimitMemory}
+var inMemory = []sandbox.Capability{sandbox.CapProcesses, sandbox.CapPipeStatus, sandbox.CapPause, sandbox.CapNetworkDeny}
 
 func TestSuiteWithServersExecd(t *testing.T) {
 	sandboxtest.Run(t, sandboxtest.Harness{

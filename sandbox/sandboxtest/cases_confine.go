@@ -10,7 +10,7 @@ import (
 
 // confineCases show that nothing leads a file operation out of its root.
 func confineCases() []Case {
-	both := caps(sandbox.CapFiles, sandbox.CapExec)
+	both := caps(sandbox.CapFiles, sandbox.CapExec, sandbox.CapConfine)
 	return []Case{
 		{Name: "confine/inside works", Needs: both, run: confinedWorks},
 		{Name: "confine/dot dot", Needs: both, run: dotDot},

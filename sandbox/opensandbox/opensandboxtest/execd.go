@@ -49,7 +49,7 @@ func (e Execd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(p, "/proxy/"):
 		e.proxy(w, r)
 	case p == "/ping":
-		nothing(w, http.StatusOK)
+		e.pass(w, r, nil)
 	case p == "/command" && r.Method == http.MethodPost:
 		wrapped(Command, e.run)(w, r)
 	case p == "/command" && r.Method == http.MethodDelete:

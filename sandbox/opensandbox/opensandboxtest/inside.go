@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -14,7 +17,6 @@ import (
 
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
-	"github.com/rein-sh/rein/secret"
 )
 
 const egressPort = 18080
@@ -83,11 +85,12 @@ func forward(ep sandbox.Endpoint) http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = u.Scheme, u.Host, u.Host
 			for k, v := range ep.Header {
-				r.Out.Header[k] = v
+				r.Out.Header[http.CanonicalHeaderKey(k)] = v // they are written in any way
 			}
 		},
 		Transport:     &http.Transport{DialContext: ep.DialContext, DisableKeepAlives: true},
 		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0), // cut connections are what tests are about
 	}
 }
 
@@ -165,8 +168,30 @@ func (o *ownExecd) handler(next http.Handler) http.Handler {
 			fail(w, http.StatusUnauthorized, execd.CodeUnauthorized, "the token is wrong")
 			return
 		}
+		if r.Method == http.MethodPost && r.URL.Path == "/command" {
+			o.begin(r)
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// begin has a command start with what the boot message says.
+func (o *ownExecd) begin(r *http.Request) {
+	var req execd.RunRequest
+	if json.NewDecoder(r.Body).Decode(&req) != nil {
+		return // refused by the daemon as an empty body
+	}
+	if req.Cwd == "" {
+		req.Cwd = o.boot.Cwd
+	}
+	envs := maps.Clone(o.boot.Env)
+	maps.Copy(envs, req.Envs)
+	req.Envs = envs
+	b, err := json.Marshal(req)
+	if err != nil {
+		panic(err) // plain strings and numbers
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
 }
 
 // started is a command that starts a program with its boot message as input.
@@ -190,7 +215,7 @@ func (s *Server) program(b *box, ep sandbox.Endpoint, req execd.RunRequest) (str
 	if m == nil {
 		return "", false
 	}
-	c := execd.NewClient(execd.Options{BaseURL: ep.BaseURL, DialContext: ep.DialContext, Token: secret.New("token", ep.Header.Get(execd.TokenHeader))})
+	c := execd.NewClient(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
 	defer c.Close()
 	ctx := context.Background()
 	head, err := read(ctx, c, m[1]+"/rein-execd", 4)
