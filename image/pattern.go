@@ -148,5 +148,5 @@ func (s *Store) mayBeAllowed(r Reference) bool {
 
 func denied(r Reference) error {
 	return &Error{Kind: KindDenied, Op: "image", Subject: r.String(), Err: fmt.Errorf("it is not on the list of allowed images"),
-		Hint: "if it is trusted, add this to the configuration:\nimages:\n  allow:\n    - " + r.String()}
+		Hint: "if it is trusted, add it to the list in the configuration:\n" + fmt.Sprintf("images: {allow: [%q]}", r)}
 }

@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -117,7 +118,7 @@ func TestAllow(t *testing.T) {
 				continue
 			}
 			r, err := image.ParseReference(ref)
-			if line := "images:\n  allow:\n    - " + r.String(); err != nil || !strings.HasSuffix(e.Hint, line) {
+			if line := fmt.Sprintf("\nimages: {allow: [%q]}", r); err != nil || !strings.HasSuffix(e.Hint, line) {
 				t.Errorf("%s: the hint %q does not end with %q", ref, e.Hint, line)
 			}
 		}

@@ -202,7 +202,7 @@ func (r *registry) explain(ctx context.Context, err error) error {
 }
 
 func insecureHint(host string) string {
-	return "a registry without TLS must be named in the configuration:\nimages:\n  insecure:\n    - " + host
+	return "a registry without TLS must be named in the configuration:\n" + fmt.Sprintf("images: {insecure: [%q]}", host)
 }
 
 // answered is a registry's refusal on one line, without its whole page.

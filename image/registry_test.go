@@ -281,7 +281,7 @@ func TestPlain(t *testing.T) {
 		if err == nil || f.count("GET /v2/") != 0 {
 			t.Errorf("%s: %v, want it refused without asking; asked %q", host, err, f.asked)
 		}
-		if e, ok := err.(*image.Error); !ok || !strings.Contains(e.Hint, "insecure:\n    - "+host) {
+		if e, ok := err.(*image.Error); !ok || !strings.Contains(e.Hint, fmt.Sprintf("images: {insecure: [%q]}", host)) {
 			t.Errorf("%s: no hint to name it: %#v", host, err)
 		}
 		o.Insecure = []string{host}

@@ -101,7 +101,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition(bin),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "keep": keep, "waitfor": waitFor, "goneafter": goneAfter,
+			"code": code, "keep": keep, "waitfor": waitFor, "goneafter": goneAfter, "registry": registryCommand,
 		},
 	})
 }
