@@ -203,6 +203,18 @@ func (c *Client) PortOwner(ctx context.Context, port int) (string, error) {
 	return o.ID, err
 }
 
+// Pause stops every process of commands and returns when none runs any more.
+// Until Resume the daemon refuses everything else with CodeConflict, and output
+// that is being streamed stands still. The timeouts of commands go on.
+func (c *Client) Pause(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/rein/pause", nil, nil, nil)
+}
+
+// Resume undoes Pause.
+func (c *Client) Resume(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/rein/resume", nil, nil, nil)
+}
+
 // Metrics returns the sandbox's use of its resources.
 func (c *Client) Metrics(ctx context.Context) (Metrics, error) {
 	var m Metrics

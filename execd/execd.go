@@ -16,6 +16,10 @@ import (
 // Port is the port execd listens on inside a sandbox (OpenSandbox's default).
 const Port = 44772
 
+// PauseTimeout is how long processes may take to stop. One that waits for a disk
+// does not stop before it has its answer.
+const PauseTimeout = 5 * time.Second
+
 // TokenHeader carries the access token. It is required on every route,
 // including /ping.
 const TokenHeader = "X-EXECD-ACCESS-TOKEN"

@@ -22,7 +22,7 @@ type CommandStatus struct {
 // the sandbox has no such call. It is recorded when it tells the outcome of a
 // background command for the first time.
 func (s *Sandbox) Status(ctx context.Context, callID string) (CommandStatus, error) {
-	if err := s.usable("status"); err != nil {
+	if err := s.reachable(ctx, "status"); err != nil {
 		return CommandStatus{}, err
 	}
 	ctx, cancel := bounded(ctx, DefaultOpTimeout)
@@ -47,7 +47,7 @@ func (s *Sandbox) Status(ctx context.Context, callID string) (CommandStatus, err
 // Wait returns the result of a command, when it has ended or when ctx ends.
 // Ending the wait never interrupts the command.
 func (s *Sandbox) Wait(ctx context.Context, callID string) (Result, error) {
-	if err := s.usable("wait"); err != nil {
+	if err := s.reachable(ctx, "wait"); err != nil {
 		return Result{}, err
 	}
 	st, err := s.await(ctx, callID, false)
@@ -109,7 +109,7 @@ func (s *Sandbox) Logs(ctx context.Context, callID string, cursor int64) ([]byte
 // it has ended. A command that has ended already is success; KindNotFound when
 // there is no such call.
 func (s *Sandbox) Interrupt(ctx context.Context, callID string) error {
-	if err := s.usable("interrupt"); err != nil {
+	if err := s.reachable(ctx, "interrupt"); err != nil {
 		return err
 	}
 	ctx, cancel := bounded(ctx, DefaultOpTimeout)

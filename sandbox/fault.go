@@ -20,6 +20,34 @@ func (s *Sandbox) usable(op string) error {
 	return nil
 }
 
+// reachable is usable for what execd is asked. A sandbox that was paused when we
+// last looked is looked at again: on an open connection a question would wait
+// for the end of the pause.
+func (s *Sandbox) reachable(ctx context.Context, op string) error {
+	if err := s.usable(op); err != nil {
+		return err
+	}
+	if s.Info().State != StatePaused {
+		return nil
+	}
+	info, err := s.Refresh(ctx)
+	if err == nil && info.State == StatePaused {
+		err = s.isPaused(op)
+	}
+	return err
+}
+
+func (s *Sandbox) isPaused(op string) error {
+	return &Error{Kind: KindConflict, Op: op, Subject: s.id, Err: errors.New("the sandbox is paused"), Hint: "rein sandbox resume " + s.id}
+}
+
+// setState notes a transition of our own.
+func (s *Sandbox) setState(state State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.State = state
+}
+
 // end notes once why the sandbox has ended.
 func (s *Sandbox) end(e *Error) {
 	s.mu.Lock()
@@ -112,6 +140,8 @@ func (s *Sandbox) lost(ctx context.Context, op string) error {
 			why = errors.New("gone: somebody else ended it")
 		case err == nil && info.State == StateLost:
 			why = fmt.Errorf("lost: %s", info.Reason)
+		case err == nil && info.State == StatePaused:
+			return s.isPaused(op)
 		}
 		if why != nil {
 			s.end(&Error{Kind: KindLost, Op: op, Subject: s.id, Err: why})

@@ -298,7 +298,7 @@ func (s *Sandbox) Move(ctx context.Context, from, to string, a Access) error {
 
 // file does one recorded file operation.
 func (s *Sandbox) file(ctx context.Context, a Access, in FileIntent, act func(context.Context, *FileOutcome) error) error {
-	if err := s.usable(in.Op); err != nil {
+	if err := s.reachable(ctx, in.Op); err != nil {
 		return err
 	}
 	in.Tool, in.Root = a.Tool, a.Root

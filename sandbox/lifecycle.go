@@ -48,7 +48,11 @@ func (s *Sandbox) Renew(ctx context.Context, until time.Time) (time.Time, error)
 // when the provider has no CapPause. See Pauser.
 func (s *Sandbox) Pause(ctx context.Context, o PauseOptions) error {
 	return s.lifecycle(ctx, "pause", audit.KindPauseIntent, audit.KindPaused, time.Time{}, func(ctx context.Context, _ *LifecycleOutcome) error {
-		return Pause(ctx, s.provider, s.id, o)
+		err := Pause(ctx, s.provider, s.id, o)
+		if err == nil {
+			s.setState(StatePaused)
+		}
+		return err
 	})
 }
 

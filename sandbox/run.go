@@ -72,7 +72,7 @@ func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 
 // prepare fills in what a command leaves open and refuses what cannot be run.
 func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
-	if err := s.usable("run"); err != nil {
+	if err := s.reachable(ctx, "run"); err != nil {
 		return c, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -184,7 +184,7 @@ func (s *Sandbox) Masker() *secret.Masker { return s.opt.Masker }
 
 // Metrics is the sandbox's own use of its resources. It is not recorded.
 func (s *Sandbox) Metrics(ctx context.Context) (execd.Metrics, error) {
-	if err := s.usable("metrics"); err != nil {
+	if err := s.reachable(ctx, "metrics"); err != nil {
 		return execd.Metrics{}, err
 	}
 	ctx, cancel := bounded(ctx, DefaultOpTimeout)

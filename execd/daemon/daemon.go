@@ -80,6 +80,9 @@ type Server struct {
 	closed  bool
 	closing chan struct{} // closed with closed
 	running sync.WaitGroup
+
+	pausing sync.Mutex // one transition at a time
+	paused  atomic.Bool
 }
 
 // New checks cfg, creates the state directory and returns a server.
@@ -167,6 +170,8 @@ func (s *Server) routes() {
 		"GET /command/{a}/{b}":    s.askCommand,
 		"GET /rein/features":      s.features,
 		"GET /rein/port":          s.portOwner,
+		"POST /rein/pause":        s.pause,
+		"POST /rein/resume":       s.resume,
 		"GET /metrics":            s.metrics,
 		"GET /metrics/watch":      s.watchMetrics,
 		"GET /files/info":         s.fileInfo,
@@ -195,6 +200,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	got := sha256.Sum256([]byte(r.Header.Get(execd.TokenHeader)))
 	if subtle.ConstantTimeCompare(got[:], s.token[:]) != 1 {
 		fail(w, refuse(http.StatusUnauthorized, execd.CodeUnauthorized, "the header %s is missing or wrong", execd.TokenHeader))
+		return
+	}
+	if s.paused.Load() && r.URL.Path != "/rein/resume" {
+		fail(w, refuse(http.StatusConflict, execd.CodeConflict, "the sandbox is paused"))
 		return
 	}
 	h, pattern := s.mux.Handler(r)

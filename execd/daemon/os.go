@@ -57,6 +57,9 @@ type OS struct {
 
 	wardens atomic.Uint64 // made so far
 
+	gate    sync.RWMutex // read-locked while a command is started
+	stopped map[int]bool // between Stop and Continue: processes that were stopped already
+
 	mu     sync.Mutex
 	closed bool
 	spare  chan *warden // gets the spare warden that is being made and is nobody's yet; nil: none
@@ -143,6 +146,11 @@ func (m *OS) Reduced() []string {
 
 // Start implements Machine.
 func (m *OS) Start(spec Spec) (Process, error) {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	if m.stopped != nil {
+		return nil, &StartError{Reason: "the sandbox is paused"}
+	}
 	req, files, err := m.request(spec)
 	if err != nil {
 		return nil, err

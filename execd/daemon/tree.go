@@ -12,6 +12,7 @@ import (
 type procStat struct {
 	pid, ppid, pgrp int
 	zombie          bool
+	stopped         bool // by a signal or a tracer
 }
 
 // parseStat reads /proc/N/stat. The name in parentheses may hold anything,
@@ -31,6 +32,7 @@ func parseStat(b []byte) (procStat, bool) {
 	s.ppid, errs[1] = strconv.Atoi(string(f[1]))
 	s.pgrp, errs[2] = strconv.Atoi(string(f[2]))
 	s.zombie = f[0][0] == 'Z' || f[0][0] == 'X'
+	s.stopped = f[0][0] == 'T' || f[0][0] == 't'
 	return s, errs == [3]error{}
 }
 

@@ -29,8 +29,6 @@ type cgroupPlan struct {
 	Controllers []string
 	// Swap says that swap can be bounded too.
 	Swap bool
-	// Freezer says that a sandbox can be paused.
-	Freezer bool
 }
 
 // cgroupHost is what a plan is made from. Kept apart so that each kind of host
@@ -41,7 +39,6 @@ type cgroupHost struct {
 	// Writable controllers: for v1 the hierarchies, for v2 the delegated ones.
 	Writable []string
 	Swap     bool // swap is accounted for
-	Freezer  bool // cgroup v1: the hierarchy can be used; version 2 always can
 	Systemd  bool // the user has a systemd instance to ask
 }
 
@@ -59,13 +56,13 @@ func planCgroup(h cgroupHost) cgroupPlan {
 	}
 	switch {
 	case !h.Unified && len(have) > 0:
-		return cgroupPlan{Mode: "v1", Controllers: have, Swap: h.Swap, Freezer: h.Freezer}
+		return cgroupPlan{Mode: "v1", Controllers: have, Swap: h.Swap}
 	case !h.Unified:
 		return cgroupPlan{Reason: "this host has cgroup v1, which only root may use", Remedy: "boot with systemd.unified_cgroup_hierarchy=1, or run rein as root"}
 	case h.Root && len(have) > 0:
-		return cgroupPlan{Mode: "v2", Controllers: have, Swap: h.Swap, Freezer: true}
+		return cgroupPlan{Mode: "v2", Controllers: have, Swap: h.Swap}
 	case h.Systemd && len(have) > 0:
-		return cgroupPlan{Mode: "v2 systemd", Controllers: have, Swap: h.Swap, Freezer: true}
+		return cgroupPlan{Mode: "v2 systemd", Controllers: have, Swap: h.Swap}
 	case h.Systemd:
 		return cgroupPlan{Reason: "systemd delegates no controller to this user", Remedy: delegationRemedy}
 	}
@@ -76,11 +73,10 @@ func planCgroup(h cgroupHost) cgroupPlan {
 func lookAtCgroups() cgroupHost {
 	h := cgroupHost{Unified: cgroups.IsCgroup2UnifiedMode(), Root: os.Geteuid() == 0}
 	if !h.Unified {
-		for _, c := range append(slices.Clip(wantedControllers), "freezer") {
+		for _, c := range wantedControllers {
 			dir, err := cgroups.FindCgroupMountpoint("", c)
 			if err == nil && unix.Access(dir, unix.W_OK) == nil && !readOnlyMount(dir) {
 				h.Writable = append(h.Writable, c)
-				h.Freezer = h.Freezer || c == "freezer"
 			}
 			if c == "memory" && unix.Access(filepath.Join(dir, "memory.memsw.limit_in_bytes"), unix.F_OK) == nil {
 				h.Swap = true
@@ -139,13 +135,6 @@ func newCgroup(plan cgroupPlan, id string, runtime ociRuntime, res sandbox.Resou
 				return nil, fmt.Errorf("find the %s hierarchy: %w", c, err)
 			}
 			paths[c] = filepath.Join(mount, cfg.Path)
-		}
-		if plan.Freezer {
-			mount, err := cgroups.FindCgroupMountpoint("", "freezer")
-			if err != nil {
-				return nil, fmt.Errorf("find the freezer hierarchy: %w", err)
-			}
-			paths["freezer"] = filepath.Join(mount, cfg.Path)
 		}
 	}
 	m, err := manager.NewWithPaths(cfg, paths)

@@ -59,8 +59,7 @@ type keeper struct {
 	killed   chan struct{} // closed by the first kill request
 	kill     sync.Once
 
-	transition sync.Mutex // held from running to paused, back, and to the end
-	freezer    *freezer   // nil: it cannot be paused
+	transition sync.Mutex // held from running to paused and back
 	held       *hold      // of a deadline that stands still
 
 	mu     sync.Mutex
@@ -207,7 +206,7 @@ func (k *keeper) serveUntilEnd(ctx context.Context) {
 		select {
 		case <-link:
 			// Nothing reaches the sandbox any more: it is of no use to anybody.
-			_ = k.endNest() // what cannot thaw is reported by close
+			k.endNest()
 			link = nil
 		case <-gone:
 			reason := "runtime_exited"
@@ -233,12 +232,13 @@ func (k *keeper) serveUntilEnd(ctx context.Context) {
 // keeper no longer has the right to remove them.
 func (k *keeper) close() error {
 	k.setState(sandbox.StateLost, "ended")
-	err := k.endNest()
+	k.endNest()
 	if k.gateway != nil {
 		k.gateway.Close()
 	}
+	var err error
 	if k.network != nil {
-		err = errors.Join(err, k.network.Close())
+		err = k.network.Close()
 	}
 	// Without this mark, a keeper that is gone was killed, and its sandbox lost.
 	_, markErr := k.ended.WriteString("ended\n")

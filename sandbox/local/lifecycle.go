@@ -127,7 +127,7 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 		return hostError("kill", id, err)
 	}
 	// The kernel takes the nest down with its keeper; it may need a moment.
-	if err := errors.Join(thawCgroups(live.CgroupPaths), endFrom(ctx, filepath.Join(dir, nestFile), asked)); err != nil {
+	if err := endFrom(ctx, filepath.Join(dir, nestFile), asked); err != nil {
 		return hostError("kill", id, err)
 	}
 	if err := removeCgroups(live.CgroupPaths); err != nil {

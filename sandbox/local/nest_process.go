@@ -68,7 +68,6 @@ func (k *keeper) startNest() (link int, err error) {
 	if err := k.cgroup.enter(k.nest.cmd.Process.Pid); err != nil {
 		return -1, err
 	}
-	k.freezer = k.cgroup.openFreezer()
 	// The message is smaller than a pipe's buffer: this does not block.
 	if err := errors.Join(json.NewEncoder(k.nest.stdin).Encode(k.boot()), k.nest.stdin.Close()); err != nil {
 		return -1, fmt.Errorf("give execd its boot message: %w", err)

@@ -6,23 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
 )
 
 var _ sandbox.Pauser = (*Provider)(nil)
 
-// Pause freezes the sandbox's cgroup, and with it execd, user code and gVisor's
-// kernel. The keeper and its network stack go on: open connections stand
-// still, for the keeper's end keeps them.
+// Pause has execd stop every process of user code. The cgroup's freezer would
+// do it from outside, but gVisor's kernel does not survive it: a notification
+// of its seccomp filter that is under way when the processes freeze is lost.
 func (p *Provider) Pause(ctx context.Context, id string, o sandbox.PauseOptions) error {
 	return p.asLost("pause", id, p.ask(ctx, "pause", id, http.MethodPost, "/pause", pauseRequest{o.Hold}, nil))
 }
 
-// Resume thaws it.
+// Resume lets them go on.
 func (p *Provider) Resume(ctx context.Context, id string) error {
 	return p.asLost("resume", id, p.ask(ctx, "resume", id, http.MethodPost, "/resume", nil, nil))
 }
@@ -46,21 +48,18 @@ type hold struct {
 	end   time.Time // the deadline in force meanwhile
 }
 
-// pause is one transition at a time with resume and with the end.
+// pause and resume are one transition at a time.
 func (k *keeper) pause(ctx context.Context, most time.Duration) error {
 	k.transition.Lock()
 	defer k.transition.Unlock()
 	if err := k.require(sandbox.StateRunning, "pause"); err != nil {
 		return err
 	}
-	if k.freezer == nil {
-		return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "pause", Err: errors.New("this sandbox has no cgroup that can be frozen"), Hint: "rein probe"}
-	}
-	if err := k.freezer.freeze(ctx); err != nil {
-		return &sandbox.Error{Kind: sandbox.KindHost, Op: "pause", Err: err}
+	if err := k.execd(ctx, (*execd.Client).Pause); err != nil {
+		return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "pause", Err: err}
 	}
 	if !k.become(sandbox.StateRunning, sandbox.StatePaused) {
-		return errors.Join(k.require(sandbox.StateRunning, "pause"), k.freezer.thaw())
+		return k.require(sandbox.StateRunning, "pause") // it has ended meanwhile
 	}
 	if most > 0 {
 		h := &hold{since: time.Now(), most: most, end: k.deadline.Time().Add(most)}
@@ -71,14 +70,14 @@ func (k *keeper) pause(ctx context.Context, most time.Duration) error {
 	return nil
 }
 
-func (k *keeper) resume() error {
+func (k *keeper) resume(ctx context.Context) error {
 	k.transition.Lock()
 	defer k.transition.Unlock()
 	if err := k.require(sandbox.StatePaused, "resume"); err != nil {
 		return err
 	}
-	if err := k.freezer.thaw(); err != nil {
-		return &sandbox.Error{Kind: sandbox.KindHost, Op: "resume", Err: err}
+	if err := k.execd(ctx, (*execd.Client).Resume); err != nil {
+		return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "resume", Err: err}
 	}
 	if h := k.held; h != nil {
 		k.held = nil
@@ -120,21 +119,27 @@ func (k *keeper) become(from, to sandbox.State) bool {
 	return true
 }
 
-// endNest kills the sandbox and returns when the kernel has taken it down. What
-// is frozen must thaw to die; it is killed first, so that it does nothing else.
-func (k *keeper) endNest() error {
-	k.transition.Lock()
-	defer k.transition.Unlock()
+// execd asks the daemon inside.
+func (k *keeper) execd(ctx context.Context, ask func(*execd.Client, context.Context) error) error {
+	header := http.Header{}
+	header.Set(execd.TokenHeader, k.cfg.Token)
+	c := execd.NewClient(execd.Options{BaseURL: "http://execd", Header: header,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return k.gateway.DialContext(ctx, execd.Port)
+		}})
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, execd.PauseTimeout+time.Second)
+	defer cancel()
+	return ask(c, ctx)
+}
+
+// endNest kills the sandbox and returns when the kernel has taken it down.
+func (k *keeper) endNest() {
 	if k.nest == nil || k.nest.cmd == nil {
-		return nil // it was never started
+		return // it was never started
 	}
 	k.nest.cmd.Process.Kill() // an error means it has ended
-	var err error
-	if k.freezer != nil {
-		err = k.freezer.thaw()
-	}
 	<-k.nest.gone
-	return err
 }
 
 func (s *controlServer) pause(w http.ResponseWriter, r *http.Request) {
@@ -146,8 +151,8 @@ func (s *controlServer) pause(w http.ResponseWriter, r *http.Request) {
 	answer(w, s.keeper.pause(r.Context(), req.Hold))
 }
 
-func (s *controlServer) resume(w http.ResponseWriter, _ *http.Request) {
-	answer(w, s.keeper.resume())
+func (s *controlServer) resume(w http.ResponseWriter, r *http.Request) {
+	answer(w, s.keeper.resume(r.Context()))
 }
 
 // answer says 204, or what went wrong.

@@ -180,7 +180,7 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 	}
 	as = append(as,
 		yes(sandbox.CapLabels, "keeper"), yes(sandbox.CapRenew, "keeper"),
-		pauseAbility(plan),
+		yes(sandbox.CapPause, "execd"),
 		yes(sandbox.CapMounts, isolation), yes(sandbox.CapNetworkDeny, "keeper"), yes(sandbox.CapNetworkRecord, "keeper"))
 	if p.sameUser() {
 		as = append(as, no(sandbox.CapSeparation, "execd", "reduced: one id is mapped, so user code runs under execd's; it is confined in a nested pid namespace", "--runtime gvisor, or run rein as root"))
@@ -202,17 +202,5 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 			as = append(as, no(l.c, nobody, plan.Reason, plan.Remedy))
 		}
 	}
-	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"), yes(sandbox.CapConfine, "execd"),
-		no(sandbox.CapStderrInSessions, "", "execd keeps no sessions", ""))
-}
-
-func pauseAbility(plan cgroupPlan) sandbox.Ability {
-	if plan.Freezer {
-		return sandbox.Ability{Capability: sandbox.CapPause, Available: true, EnforcedBy: "cgroup " + plan.Mode}
-	}
-	a := sandbox.Ability{Capability: sandbox.CapPause, Reason: plan.Reason, Remedy: plan.Remedy}
-	if plan.Mode != "" {
-		a.Reason, a.Remedy = "this host has no freezer hierarchy", "sudo mkdir -p /sys/fs/cgroup/freezer && sudo mount -t cgroup -o freezer freezer /sys/fs/cgroup/freezer"
-	}
-	return a
+	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"))
 }

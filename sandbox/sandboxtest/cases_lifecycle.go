@@ -26,8 +26,6 @@ func lifecycleCases() []Case {
 		{Name: "life/cancelled create leaves nothing", Needs: labels, run: cancelledCreate},
 		{Name: "life/separate file systems", Needs: caps(sandbox.CapFiles), fresh: true, run: separate},
 		{Name: "life/attach and close", Needs: caps(sandbox.CapExec), run: attachClose},
-		{Name: "life/pause and resume", Needs: caps(sandbox.CapPause, sandbox.CapExec, sandbox.CapFiles), fresh: true, run: pauseResume},
-		{Name: "life/pause refused without it", run: pauseRefused},
 	}
 }
 
@@ -254,24 +252,4 @@ func attachClose(e *env) {
 		e.must(sb.Close())
 	}
 	e.wantExit(e.run("exit 6"), 6)
-}
-
-func pauseResume(e *env) {
-	e.start(e.id("beat"), e.beat()+"beat", time.Minute)
-	e.appears("beat")
-	e.must(e.Pause(e.Context(), sandbox.PauseOptions{}))
-	info, err := e.Refresh(e.Context())
-	e.must(err)
-	e.equal("state", info.State, sandbox.StatePaused)
-	e.must(e.Resume(e.Context()))
-	before := e.size("beat")
-	e.eventually(5*time.Second, "the command goes on", func() bool { return e.size("beat") > before })
-}
-
-func pauseRefused(e *env) {
-	if e.suite.report.Has(sandbox.CapPause) {
-		return
-	}
-	e.wantKind(e.Pause(e.Context(), sandbox.PauseOptions{}), sandbox.KindUnsupported)
-	e.wantKind(e.Resume(e.Context()), sandbox.KindUnsupported)
 }
