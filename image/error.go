@@ -1,7 +1,6 @@
 package image
 
 import (
-	"context"
 	"errors"
 	"strings"
 )
@@ -70,11 +69,11 @@ type fault struct {
 func (f *fault) Error() string { return f.err.Error() }
 func (f *fault) Unwrap() error { return f.err }
 
-// failed makes the *Error of err, which is one of a context, a *fault or
-// anything else; what is unknown is of kind other.
+// failed makes the *Error of err, which is a *fault or anything else; what is
+// unknown is of kind other.
 func failed(op, subject string, other Kind, err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return err
+	if err == nil {
+		return nil
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

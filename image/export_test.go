@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 )
 
 // Unpack writes archives into dir as the layers of an image.
@@ -31,3 +32,6 @@ func ParseDocument(mediaType string, raw []byte) error {
 
 // RemoveTree removes what Unpack has made.
 var RemoveTree = removeTree
+
+// SetStall sets how long a registry may send nothing.
+func (s *Store) SetStall(d time.Duration) { s.stall = d }

@@ -108,7 +108,6 @@ func (s *Store) build(ctx context.Context, r Reference, p *plan, dir string) (*m
 		return nil, errors.Join(err, u.close())
 	}
 	m := &marker{Digest: p.digest, Config: p.config, Notes: p.notes, Fetched: s.o.Now()}
-	p.notes = nil // they are the image's now
 	err = s.applyAll(ctx, r, p, u, blobs)
 	if err == nil {
 		m.Entries, m.Size, err = u.finish()
@@ -247,8 +246,8 @@ func (s *Store) spoolOnce(ctx context.Context, r Reference, p *plan, i int, path
 	l := p.layers[i]
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stalled := time.AfterFunc(stallAfter, func() {
-		cancel(&fault{kind: KindUnavailable, err: fmt.Errorf("the registry sent nothing for %s", stallAfter)})
+	stalled := time.AfterFunc(s.stall, func() {
+		cancel(&fault{kind: KindUnavailable, err: fmt.Errorf("the registry sent nothing for %s", s.stall)})
 	})
 	defer stalled.Stop()
 	in, err := l.open(ctx)
@@ -262,7 +261,7 @@ func (s *Store) spoolOnce(ctx context.Context, r Reference, p *plan, i int, path
 	}
 	watched := &reporter{r: verify(in, l.size, l.digest), every: reportEvery, report: func(done int64) {
 		s.progress(l.told(r, p, i, StageFetch, done))
-	}, alive: func() { stalled.Reset(stallAfter) }}
+	}, alive: func() { stalled.Reset(s.stall) }}
 	_, err = io.Copy(out, struct{ io.Reader }{watched})
 	return errors.Join(ended(ctx, err), out.Close())
 }

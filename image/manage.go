@@ -75,7 +75,7 @@ func (s *Store) Remove(ctx context.Context, ref string) (Info, error) {
 	if err != nil {
 		return Info{}, failed("remove", ref, KindHost, err)
 	}
-	gone, err := s.remove(i)
+	gone, err := s.remove(ctx, i)
 	switch {
 	case err != nil:
 		return i, failed("remove", ref, KindHost, err)
@@ -123,7 +123,7 @@ func (s *Store) Prune(ctx context.Context, policy Policy) ([]Info, error) {
 		if i.InUse || s.o.Now().Sub(i.Used) < policy.Unused {
 			continue
 		}
-		gone, err := s.remove(i)
+		gone, err := s.remove(ctx, i)
 		if err != nil {
 			return removed, failed("prune", i.Digest, KindHost, err)
 		}
@@ -136,10 +136,15 @@ func (s *Store) Prune(ctx context.Context, policy Policy) ([]Info, error) {
 
 // remove removes an image, or reports false because somebody uses it. It is out
 // of its place at once; emptying it takes its time.
-func (s *Store) remove(i Info) (bool, error) {
+func (s *Store) remove(ctx context.Context, i Info) (bool, error) {
 	name := dirName(i.Digest)
-	held, err := s.tryLock(name, unix.LOCK_EX)
-	if held == nil || err != nil {
+	brief, cancel := context.WithTimeout(ctx, 4*lockPoll) // a List looks whether it gets the lock
+	defer cancel()
+	held, err := s.lock(brief, name, unix.LOCK_EX, nil)
+	if held == nil && ctx.Err() == nil && brief.Err() != nil {
+		return false, nil
+	}
+	if err != nil {
 		return false, err
 	}
 	defer held.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -405,4 +407,37 @@ func TestBadAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A registry that stops sending is given up, also when another attempt does not
+// help; and with its caller.
+func TestStalled(t *testing.T) {
+	f := newFake(t, false)
+	ref, _ := pushed(t, f)
+	f.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/blobs/") || f.count("blobs") == 1 { // the first is the configuration
+			return false
+		}
+		w.Header().Set("Content-Length", "1000")
+		w.Write(make([]byte, 10))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	s, dir := storeIn(t, image.Options{Allow: []string{ref}, Transport: transport(t, "", nil)})
+	s.SetStall(100 * time.Millisecond)
+	if _, err := s.Get(t.Context(), ref); image.KindOf(err) != image.KindUnavailable || !strings.Contains(err.Error(), "sent nothing for 100ms") {
+		t.Errorf("got %v, want it given up", err)
+	}
+	leftNothing(t, dir)
+	if n := f.count("GET /v2/org/app/blobs/"); n < 1+3 {
+		t.Errorf("%d blobs were asked for, want three attempts", n)
+	}
+	s.SetStall(time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := s.Get(ctx, ref); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+	leftNothing(t, dir)
 }

@@ -31,6 +31,7 @@ type Store struct {
 	o        Options
 	allow    []Pattern
 	platform v1.Platform
+	stall    time.Duration // how long a registry may send nothing
 
 	mu sync.Mutex // one call of Progress at a time
 }
@@ -38,7 +39,7 @@ type Store struct {
 // Open opens the cache, making it if need be, and removes what a crash has left
 // in it. Nothing is held open.
 func Open(o Options) (*Store, error) {
-	s := &Store{o: o}
+	s := &Store{o: o, stall: stallAfter}
 	if err := s.configureStore(); err != nil {
 		return nil, failed("open", "images", KindInvalid, err)
 	}
@@ -159,6 +160,9 @@ func (s *Store) Get(ctx context.Context, ref string) (*Image, error) {
 		return nil, denied(r)
 	}
 	img, err := s.get(ctx, r)
+	if ended := context.Cause(ctx); err != nil && ended != nil && errors.Is(err, ended) {
+		return nil, fmt.Errorf("pull %s: %w", r, err)
+	}
 	if err != nil {
 		return nil, failed("pull", r.String(), KindHost, err)
 	}
