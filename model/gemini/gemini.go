@@ -130,18 +130,36 @@ func (m *Model) Generate(ctx context.Context, req *model.Request, emit func(mode
 	call := m.link.Begin(ctx)
 	defer call.End()
 	acc := accumulator{emit: emit, link: m.link, turn: len(req.Messages)}
-	for chunk, err := range m.models.GenerateContentStream(call.Context(), m.opts.Model, contents, config) {
-		if err != nil {
-			return nil, failure(call, err)
-		}
-		if err := acc.add(chunk); err != nil {
-			return nil, err
-		}
-	}
-	if err := failure(call, nil); err != nil {
+	if err := m.stream(call, contents, config, acc.add); err != nil {
 		return nil, err
 	}
 	return acc.finish()
+}
+
+// stream hands over the chunks of a reply. The SDK panics when a field is of
+// another type than it thinks, which is for a server to choose.
+func (m *Model) stream(call *wire.Call, contents []*genai.Content, config *genai.GenerateContentConfig, add func(*genai.GenerateContentResponse) error) (err error) {
+	ours := false
+	defer func() {
+		if ours { // or it is a panic of our caller's
+			return
+		}
+		if p := recover(); p != nil {
+			err = m.link.Errorf("a chunk is not of the protocol: %v", p)
+		}
+	}()
+	for chunk, err := range m.models.GenerateContentStream(call.Context(), m.opts.Model, contents, config) {
+		if err != nil {
+			return failure(call, err)
+		}
+		ours = true
+		err = add(chunk)
+		ours = false
+		if err != nil {
+			return err
+		}
+	}
+	return failure(call, nil)
 }
 
 // failure is what ended a stream; nil for its proper end.
