@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox"
@@ -20,8 +19,6 @@ import (
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 	"github.com/rein-sh/rein/secret"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "the-api-key-of-the-tests"
 
