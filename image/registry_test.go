@@ -329,7 +329,7 @@ func TestBadAnswers(t *testing.T) {
 			}
 		}
 	}
-	cuts := 0
+	var cuts atomic.Int32
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request) bool
 		kind   image.Kind // "" is success
@@ -380,10 +380,9 @@ func TestBadAnswers(t *testing.T) {
 			return true
 		}, image.KindCorrupt},
 		"a cut layer, twice": {func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.Contains(r.URL.Path, "/blobs/") || cuts == 2 {
+			if !strings.Contains(r.URL.Path, "/blobs/") || cuts.Add(1) > 2 {
 				return false
 			}
-			cuts++
 			w.Header().Set("Content-Length", "1000")
 			w.Write(make([]byte, 10))
 			panic(http.ErrAbortHandler)
