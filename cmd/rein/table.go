@@ -73,7 +73,8 @@ var models = []struct {
 
 func openOpenAI(api openai.API) func(modelSettings) (model.Model, error) {
 	return func(s modelSettings) (model.Model, error) {
-		return openai.New(openai.Options{BaseURL: s.BaseURL, Model: s.Model.Model, Key: s.key, API: api, Vendor: s.Vendor, Effort: s.Effort, Transport: s.transport})
+		return openai.New(openai.Options{BaseURL: s.BaseURL, Model: s.Model.Model, Key: s.key, API: api, Vendor: s.Vendor, Effort: s.Effort,
+			LegacyMaxTokens: s.LegacyMaxTokens, Transport: s.transport})
 	}
 }
 

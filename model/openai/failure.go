@@ -19,7 +19,7 @@ func refusal(status int, body []byte) wire.Refusal {
 	d := parseDetail(body)
 	r := wire.Refusal{Kind: kindOf(status, d), Code: d.code(), Message: d.Message}
 	if strings.Contains(d.Message, "max_completion_tokens") && status == http.StatusBadRequest {
-		r.Hint = "the server may know max_tokens only: set LegacyMaxTokens"
+		r.Hint = "the server may know max_tokens only: legacy_max_tokens: true in the configuration sends that"
 	}
 	if strings.Contains(d.Message, "Encrypted content is not supported") {
 		r.Hint = "the model does not reason: set its effort to " + EffortOff

@@ -70,6 +70,8 @@ type Model struct {
 	Effort  string `json:"effort,omitempty" jsonschema:"how much it is to reason, in the vendor's words, such as low, medium, high; off asks for nothing; empty is the vendor's own"`
 	Proxy   string `json:"proxy,omitempty" jsonschema:"http or https address of the proxy to the API; the environment names none"`
 	Price   Price  `json:"price,omitempty" jsonschema:"dollars per million tokens: INPUT,OUTPUT"`
+
+	LegacyMaxTokens bool `json:"legacy_max_tokens,omitempty" jsonschema:"of openai: send the cap of a reply as max_tokens, for servers that do not know max_completion_tokens"`
 }
 
 // Key says where the host finds a secret. Exactly one field is set, or none.

@@ -107,6 +107,7 @@ func TestFaults(t *testing.T) {
 		{"key in address", "models:\n  m: {vendor: openai, model: x, base_url: https://user:pass@api.example}\n", "must not contain a user", "key:"},
 		{"password in proxy", "models:\n  m: {vendor: openai, model: x, proxy: http://user:pass@proxy.example}\n", "models.m.proxy: an address must not contain a user", "cannot be used"},
 		{"no address of a proxy", "models:\n  m: {vendor: openai, model: x, proxy: proxy.example}\n", "models.m.proxy: no http or https address", "3128"},
+		{"another vendor's setting", "models:\n  m: {vendor: script, model: /x.yaml, legacy_max_tokens: true}\n", "models.m.legacy_max_tokens: only openai", "leave it out"},
 		{"effort", "models:\n  m: {vendor: openai, model: x, effort: very high}\n", "models.m.effort: \"very high\" is no effort", "low, medium or high"},
 		{"relative script", "models:\n  m: {vendor: script, model: demo.yaml}\n", `"demo.yaml" is not a clean absolute path`, ""},
 		{"no vendor", "models:\n  m: {model: x}\n", "models.m: no vendor", "known: openai, script"},

@@ -191,6 +191,9 @@ func (v *validator) model(at string, m Model, known Known) {
 			v.fault(at+".proxy", "a proxy that asks for a password cannot be used", "an address must not contain a user or a password")
 		}
 	}
+	if m.LegacyMaxTokens && m.Vendor != "openai" {
+		v.fault(at+".legacy_max_tokens", "leave it out", "only openai, which is Chat Completions, has another name for the cap")
+	}
 	if strings.ContainsFunc(m.Effort, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }) {
 		v.fault(at+".effort", "a word such as low, medium or high", "%q is no effort", m.Effort)
 	}
