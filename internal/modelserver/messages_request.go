@@ -25,8 +25,10 @@ type messagesRequest struct {
 		InputSchema struct {
 			Type string `json:"type"`
 		} `json:"input_schema"`
-		Schema json.RawMessage `json:"-"`
 	} `json:"tools"`
+	ToolChoice struct {
+		Type string `json:"type"`
+	} `json:"tool_choice"`
 }
 
 // blocks is a list of content blocks, or a text that is one.
@@ -104,6 +106,14 @@ func (messages) read(r *http.Request, body []byte) (*ask, *refusal) {
 			return nil, invalid("tools.%d.custom.input_schema.type: Input should be 'object'", i)
 		}
 		a.req.Tools = append(a.req.Tools, model.ToolDef{Name: t.Name, Description: t.Description})
+	}
+	for _, m := range a.req.Messages {
+		if len(m.Calls) > 0 && len(in.Tools) == 0 {
+			return nil, invalid("Requests which have `tool_use` or `tool_result` blocks in messages must define tools.")
+		}
+	}
+	if in.ToolChoice.Type == "none" {
+		a.req.Tools = nil
 	}
 	return a, nil
 }

@@ -56,6 +56,7 @@ func TestRefusesOnEveryWire(t *testing.T) {
 		{"input", messages, `{"model":"x","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"a","input":"x"}]}]}`, "valid dictionary"},
 		{"unsigned thinking", messages, `{"model":"x","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"x"}]}]}`, "thinking.signature: Field required"},
 		{"false thinking", messages, `{"model":"x","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"x","signature":"y"}]},{"role":"user","content":"b"}]}`, "not what was signed"},
+		{"calls without tools", messages, `{"model":"x","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a"}]}]}`, "must define tools"},
 		{"schema", messages, `{"model":"x","max_tokens":9,"messages":[{"role":"user","content":"a"}],"tools":[{"name":"f","input_schema":{}}]}`, "tools.0.custom.input_schema.type"},
 
 		{"no JSON", gemini, `{"contents":`, "not JSON of the protocol"},

@@ -274,6 +274,24 @@ steps:
 	})
 }
 
+// The last turn of an agent that may call nothing any more offers no tools.
+func TestClosingOnEveryWire(t *testing.T) {
+	onEveryWire(t, thinking+"final: That was all.\n", modelserver.Options{}, func(t *testing.T, _ string, _ *modelserver.Server, open func(settings) model.Model) {
+		m := open(settings{})
+		req := request("x")
+		reply, err := m.Generate(t.Context(), req, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer(req, reply, "{}", `{"stdout":"data"}`)
+		req.Tools = nil
+		req.Messages = append(req.Messages, model.Message{Role: model.RoleUser, Text: "Say how far you got."})
+		if reply, err = m.Generate(t.Context(), req, nil); err != nil || reply.Message.Text != "That was all." || reply.Stop != model.StopEnd {
+			t.Errorf("%+v, %v", reply, err)
+		}
+	})
+}
+
 func TestFailedExpectationOnEveryWire(t *testing.T) {
 	onEveryWire(t, conversation, modelserver.Options{}, func(t *testing.T, _ string, _ *modelserver.Server, open func(settings) model.Model) {
 		m := open(settings{})

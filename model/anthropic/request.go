@@ -28,7 +28,14 @@ func (m *Model) params(req *model.Request) (sdk.MessageNewParams, error) {
 		p.Thinking.OfAdaptive = &sdk.ThinkingConfigAdaptiveParam{}
 		p.OutputConfig.Effort = sdk.OutputConfigEffort(m.opts.Effort)
 	}
-	for _, t := range req.Tools {
+	tools := req.Tools
+	if len(tools) == 0 {
+		if tools = called(req.Messages); tools != nil {
+			none := sdk.NewToolChoiceNoneParam()
+			p.ToolChoice.OfNone = &none
+		}
+	}
+	for _, t := range tools {
 		tool, err := definition(t)
 		if err != nil {
 			return p, err
@@ -38,6 +45,22 @@ func (m *Model) params(req *model.Request) (sdk.MessageNewParams, error) {
 	var err error
 	p.Messages, err = messages(req.Messages)
 	return p, err
+}
+
+// called declares the tools of a conversation that are not offered any more:
+// Anthropic wants the tools defined whose calls are in it.
+func called(in []model.Message) []model.ToolDef {
+	var out []model.ToolDef
+	seen := map[string]bool{}
+	for _, msg := range in {
+		for _, c := range msg.Calls {
+			if !seen[c.Name] {
+				seen[c.Name] = true
+				out = append(out, model.ToolDef{Name: c.Name})
+			}
+		}
+	}
+	return out
 }
 
 func definition(t model.ToolDef) (sdk.ToolUnionParam, error) {

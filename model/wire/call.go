@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -78,6 +79,9 @@ func (c *Call) accept(res *http.Response) (*http.Response, error) {
 	case res.StatusCode == http.StatusOK:
 		e.Kind, e.Message = model.KindUnknown, "the server answered a stream request with plain JSON"
 		e.Hint = "the server does not stream, or the base URL is another API's"
+		if r := c.link.refuse(res.StatusCode, text); r.Message != "" { // an error under a good status
+			e.Kind, e.Code, e.Message, e.Hint = cmp.Or(r.Kind, model.KindUnknown), c.link.Clean(r.Code), c.link.Clean(r.Message), r.Hint
+		}
 	default:
 		if mediaType != "" && mediaType != "text/plain" && !strings.HasSuffix(mediaType, "json") {
 			text = nil // not for people to read, and not of the protocol
