@@ -63,11 +63,16 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 		if err := Resume(ctx, s.provider, s.id); err != nil {
 			return err
 		}
+		s.setState(StateRunning)
 		ep, err := s.provider.Endpoint(ctx, s.id, execd.Port)
-		if err == nil {
-			s.client.Relocate(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
+		if err != nil {
+			return err
 		}
-		return err
+		s.client.Relocate(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
+		if s.met {
+			return nil
+		}
+		return s.meet(ctx, "resume") // it was paused when we attached
 	})
 }
 

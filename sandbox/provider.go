@@ -104,15 +104,20 @@ const (
 
 // Info describes a sandbox.
 type Info struct {
-	ID        string            `json:"id"`
-	Provider  string            `json:"provider"`
-	State     State             `json:"state"`
-	Reason    string            `json:"reason,omitempty"` // why it is lost: "oom", "runtime_exited", "keeper_gone"
-	Image     string            `json:"image"`
-	Runtime   string            `json:"runtime,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	CreatedAt time.Time         `json:"created_at"`
-	ExpiresAt time.Time         `json:"expires_at"`
+	ID       string `json:"id"`
+	Provider string `json:"provider"`
+	State    State  `json:"state"`
+	Reason   string `json:"reason,omitempty"` // why it is lost: "oom", "runtime_exited", "keeper_gone"
+	Image    string `json:"image"`
+	// ImageDigest names the image's content; empty for the host's.
+	ImageDigest string `json:"image_digest,omitempty"`
+	// Entrypoint is what the image starts, nil when it starts nothing. It is
+	// started by Create of this package, recorded as any command.
+	Entrypoint []string          `json:"entrypoint,omitempty"`
+	Runtime    string            `json:"runtime,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	CreatedAt  time.Time         `json:"created_at"`
+	ExpiresAt  time.Time         `json:"expires_at"`
 	// Cwd is the working directory of commands, and the workspace.
 	Cwd string `json:"cwd"`
 	// Separation is "full" or "reduced" (see CapSeparation).
@@ -137,7 +142,10 @@ type Limit struct {
 type Spec struct {
 	// Image is "host" or an OCI reference. Empty means "host".
 	Image string `json:"image,omitempty"`
-	// Cwd is the working directory and workspace. Empty means /workspace.
+	// NoEntrypoint leaves out what the image would start.
+	NoEntrypoint bool `json:"no_entrypoint,omitempty"`
+	// Cwd is the working directory and workspace. Empty means the image's own,
+	// and /workspace where that is none or "/".
 	Cwd string `json:"cwd,omitempty"`
 	// Env is added to the clean environment of commands. Never the host's.
 	Env map[string]string `json:"env,omitempty"`

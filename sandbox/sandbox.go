@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type Sandbox struct {
 	opt      Options
 	client   *execd.Client
 	features execd.Features
+	met      bool // features are known
 	id       string
 
 	killing sync.Mutex // held by Kill
@@ -92,10 +94,31 @@ func Create(ctx context.Context, p Provider, spec Spec, o Options) (*Sandbox, er
 		return nil, also(err, s.append(audit.KindSandboxFailed, "", LifecycleOutcome{
 			DurationMS: s.since(start), Failure: failure(err)}))
 	}
-	if err := s.append(audit.KindSandboxCreated, "", info); err != nil {
+	err = s.append(audit.KindSandboxCreated, "", info)
+	if err == nil && len(info.Entrypoint) > 0 && !spec.NoEntrypoint {
+		err = s.startEntrypoint(ctx, info.Entrypoint)
+	}
+	if err != nil {
 		return nil, also(err, s.Kill(ctx))
 	}
 	return s, nil
+}
+
+// EntrypointID is the call id of what the image starts (Info.Entrypoint): it
+// runs in the background, and its output is in its log.
+const EntrypointID = "entrypoint"
+
+// entrypointTimeout ends it; longer than any sandbox lives.
+const entrypointTimeout = 7 * 24 * time.Hour
+
+func (s *Sandbox) startEntrypoint(ctx context.Context, args []string) error {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+	}
+	_, err := s.Run(ctx, Command{CallID: EntrypointID, Tool: "image entrypoint", Background: true, Timeout: entrypointTimeout,
+		Shell: "exec " + strings.Join(quoted, " ")})
+	return err
 }
 
 // Attach returns a Sandbox for one that exists already. It never changes it,
@@ -134,8 +157,7 @@ func newSandbox(op string, p Provider, o Options) (*Sandbox, error) {
 	return &Sandbox{provider: p, opt: o, settled: map[string]bool{}}, nil
 }
 
-// connect makes the client, asks execd what it can do, and learns where the
-// network record stands.
+// connect makes the client and, unless the sandbox is paused, uses it.
 func (s *Sandbox) connect(ctx context.Context, op string) error {
 	ctx, cancel := bounded(ctx, DefaultOpTimeout)
 	defer cancel()
@@ -144,10 +166,19 @@ func (s *Sandbox) connect(ctx context.Context, op string) error {
 		return asError(op, s.id, err)
 	}
 	s.client = execd.NewClient(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
+	if s.Info().State == StatePaused {
+		return nil // nothing inside answers; Resume asks
+	}
+	return s.meet(ctx, op)
+}
+
+// meet learns what execd can do and where the network record stands.
+func (s *Sandbox) meet(ctx context.Context, op string) (err error) {
 	if s.features, err = s.client.Features(ctx); err != nil {
 		s.client.Close()
 		return s.fault(ctx, op, s.id, err)
 	}
+	s.met = true
 	return s.networkBaseline(ctx)
 }
 

@@ -17,7 +17,13 @@ import (
 // buildBundle writes the OCI bundle (runtime-spec 1.2) and returns its
 // directory.
 func buildBundle(cfg *nestConfig, sourceFDs []int) (string, error) {
-	binds, err := buildRootfs(cfg)
+	var binds []string
+	var err error
+	if cfg.Image != nil {
+		err = buildFromImage(cfg)
+	} else {
+		binds, err = buildRootfs(cfg)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -36,10 +36,19 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	if err != nil {
 		return sandbox.Info{}, err
 	}
+	img, root, err := p.openImage(ctx, &spec)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer img.Close() // the keeper holds it by then
 	id := idPrefix + strings.ToLower(ulid.Make().String())
 	ctx, cancel := context.WithTimeout(ctx, p.opts.StartTimeout+5*time.Second)
 	defer cancel()
-	info, err := p.create(ctx, id, spec, plan)
+	cfg := p.keeperConfig(id, spec, plan)
+	if img != nil {
+		cfg.Image, cfg.Info.Image, cfg.Info.ImageDigest, cfg.Info.Entrypoint = root, img.Reference, img.Digest, entrypointOf(img)
+	}
+	info, err := p.create(ctx, cfg)
 	if err != nil {
 		// Undone also when the caller has given up.
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
@@ -49,8 +58,8 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	return info, nil
 }
 
-func (p *Provider) create(ctx context.Context, id string, spec sandbox.Spec, plan cgroupPlan) (sandbox.Info, error) {
-	cfg := keeperConfig{
+func (p *Provider) keeperConfig(id string, spec sandbox.Spec, plan cgroupPlan) keeperConfig {
+	return keeperConfig{
 		Info: liveInfo{Info: sandbox.Info{
 			ID: id, Provider: p.Name(), State: sandbox.StatePending, Image: spec.Image, Runtime: p.runtime.Name,
 			Labels: spec.Labels, CreatedAt: time.Now().Round(0), ExpiresAt: until(spec.TTL), Cwd: spec.Cwd,
@@ -60,6 +69,10 @@ func (p *Provider) create(ctx context.Context, id string, spec sandbox.Spec, pla
 		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Rein: p.opts.Rein, Token: rand.Text() + rand.Text(),
 		SameUser: p.sameUser(), Cgroup: plan, StartTimeout: p.opts.StartTimeout,
 	}
+}
+
+func (p *Provider) create(ctx context.Context, cfg keeperConfig) (sandbox.Info, error) {
+	id := cfg.Info.ID
 	if err := p.register(id); err != nil {
 		return sandbox.Info{}, err
 	}

@@ -83,12 +83,12 @@ func TestProblems(t *testing.T) {
 
 func TestCheckInside(t *testing.T) {
 	for _, good := range []string{"/workspace", "/home/user/x", "/srv/data", "/runner"} {
-		if err := checkInside(good); err != nil {
+		if err := checkInside(good, hostReserved); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
 	for _, bad := range []string{"", "/", "relative", "/a/../b", "/a/", "/etc", "/etc/x", "/usr/local", "/run/rein", "/proc/1", "/.rein/execd", "/a\nb"} {
-		if checkInside(bad) == nil {
+		if checkInside(bad, hostReserved) == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}

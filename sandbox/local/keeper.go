@@ -32,6 +32,7 @@ type keeperConfig struct {
 	Rein         string        `json:"rein"`
 	Token        string        `json:"token"`
 	SameUser     bool          `json:"same_user"`
+	Image        *rootImage    `json:"image,omitempty"` // nil: the host's
 	Cgroup       cgroupPlan    `json:"cgroup"`
 	StartTimeout time.Duration `json:"start_timeout"`
 }
@@ -138,6 +139,13 @@ func (k *keeper) run(ctx context.Context, stdout io.WriteCloser) (err error) {
 	}
 	defer k.deadline.Close()
 
+	if k.cfg.Image != nil {
+		held, err := holdImage(k.cfg.Image)
+		if err != nil {
+			return err
+		}
+		defer held.Close()
+	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	link, err := k.startNest()
 	if err != nil {

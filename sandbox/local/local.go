@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -43,6 +44,9 @@ type Options struct {
 	RuntimePath string
 	// StateDir is where live sandboxes and their records are kept (0700).
 	StateDir string
+	// Images is where sandboxes get the images that a Spec names; nil: they can
+	// be made from the host's only.
+	Images *image.Store
 	// Resources are the defaults for the zero fields of Spec.Resources, and
 	// themselves default to 2 cores, 2 GiB, 512 processes and 2 GiB of disk.
 	Resources sandbox.Resources

@@ -42,12 +42,16 @@ type nestConfig struct {
 	Resources sandbox.Resources `json:"resources"`
 	Mounts    []sandbox.Mount   `json:"mounts,omitempty"`
 	Cwd       string            `json:"cwd"`
-	SameUser  bool              `json:"same_user"` // one mapped id, and a runtime that cannot invent others
+	Image     *nestImage        `json:"image,omitempty"` // nil: the host's
+	SameUser  bool              `json:"same_user"`       // one mapped id, and a runtime that cannot invent others
 	// LowerDisk is set when the runtime bounds the writable layer itself, so
 	// that the root below it stays read-only and small.
 	LowerDisk bool `json:"lower_disk"`
 
-	oomCounter int // descriptor, or -1
+	// OOMCounter and Image.Mapped say which descriptors come with this, in this
+	// order.
+	OOMCounter bool `json:"oom_counter"`
+	oomCounter int  // or -1
 }
 
 // nestReply is the nest's one message: the link is up, or what went wrong.
@@ -80,7 +84,10 @@ func Nest() error {
 			reply.Error = e.Err.Error()
 		}
 	}
-	return errors.Join(err, sendReply(uc, reply, -1))
+	if e := sendReply(uc, reply, -1); e != nil && !errors.Is(e, unix.EPIPE) { // once it has the link, the keeper reads our standard error
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 // nest does it. It returns only with an error.
@@ -107,6 +114,9 @@ func nest(control *net.UnixConn) error {
 	unix.Close(link)
 	sources, err := openMounts(&cfg)
 	if err != nil {
+		return err
+	}
+	if err := cfg.Image.openTree(); err != nil {
 		return err
 	}
 	if err := setUpMounts(); err != nil {
@@ -138,11 +148,11 @@ func forbidUserNamespaces() error {
 	return nil
 }
 
-// receiveConfig reads the configuration and the descriptor that may come with
+// receiveConfig reads the configuration and the descriptors that may come with
 // its first bytes.
 func receiveConfig(c *net.UnixConn) (nestConfig, error) {
 	cfg := nestConfig{oomCounter: -1}
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(2*4))
 	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
 	if err == nil && n == 0 {
 		err = errors.New("the keeper is gone")
@@ -150,24 +160,42 @@ func receiveConfig(c *net.UnixConn) (nestConfig, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if fd := descriptorIn(oob[:oobn]); fd >= 0 {
-		cfg.oomCounter = fd
+	fds := descriptorsIn(oob[:oobn])
+	if err := json.NewDecoder(io.MultiReader(bytes.NewReader(buf[:n]), c)).Decode(&cfg); err != nil {
+		return cfg, err
 	}
-	return cfg, json.NewDecoder(io.MultiReader(bytes.NewReader(buf[:n]), c)).Decode(&cfg)
+	next := func() (fd int, err error) {
+		if len(fds) == 0 {
+			return -1, errors.New("a descriptor is missing")
+		}
+		fd, fds = fds[0], fds[1:]
+		return fd, nil
+	}
+	if cfg.OOMCounter {
+		if cfg.oomCounter, err = next(); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.Image != nil && cfg.Image.Mapped {
+		cfg.Image.tree, err = next()
+	}
+	return cfg, err
 }
 
-// descriptorIn is the one descriptor in a control message, or -1.
-func descriptorIn(oob []byte) int {
+// descriptorsIn are the descriptors in a control message.
+func descriptorsIn(oob []byte) []int {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(msgs) != 1 {
-		return -1
+		return nil
 	}
 	fds, err := unix.ParseUnixRights(&msgs[0])
-	if err != nil || len(fds) != 1 {
-		return -1
+	if err != nil {
+		return nil
 	}
-	unix.CloseOnExec(fds[0])
-	return fds[0]
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	return fds
 }
 
 // sendReply sends one reply, with a descriptor when fd is not negative.

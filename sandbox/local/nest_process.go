@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -72,7 +73,12 @@ func (k *keeper) startNest() (link int, err error) {
 	if err := errors.Join(json.NewEncoder(k.nest.stdin).Encode(k.boot()), k.nest.stdin.Close()); err != nil {
 		return -1, fmt.Errorf("give execd its boot message: %w", err)
 	}
-	if err := k.sendConfig(control); err != nil {
+	tree, err := mappedTree(k.cfg.Image, k.cfg.Info.IDBase, k.nest.cmd.Process.Pid)
+	if err != nil {
+		return -1, err
+	}
+	defer tree.Close() // of nil an error that nobody needs
+	if err := k.sendConfig(control, tree); err != nil {
 		return -1, fmt.Errorf("configure the nest: %w", err)
 	}
 	return receiveLink(control, k.cfg.StartTimeout)
@@ -172,15 +178,23 @@ func (k *keeper) oomCounter() bool {
 	return k.cgroup != nil && k.cgroup.oom != nil && k.cfg.Runtime.Kind == kindRunc
 }
 
-// sendConfig tells the nest what to make.
-func (k *keeper) sendConfig(control *net.UnixConn) error {
-	b, err := json.Marshal(k.nestConfig())
+// sendConfig tells the nest what to make, with the mount of its image if there
+// is one.
+func (k *keeper) sendConfig(control *net.UnixConn, tree *os.File) error {
+	b, err := json.Marshal(k.nestConfig(tree != nil))
 	if err != nil {
 		return err
 	}
-	var oob []byte
+	var fds []int
 	if k.oomCounter() {
-		oob = unix.UnixRights(int(k.cgroup.oom.Fd()))
+		fds = append(fds, int(k.cgroup.oom.Fd()))
+	}
+	if tree != nil {
+		fds = append(fds, int(tree.Fd()))
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
 	}
 	_, _, err = control.WriteMsgUnix(b, oob, nil)
 	return err
@@ -218,8 +232,13 @@ func namespaceError(err error) error {
 	return e
 }
 
-func (k *keeper) nestConfig() nestConfig {
+func (k *keeper) nestConfig(mapped bool) nestConfig {
+	var img *nestImage
+	if k.cfg.Image != nil {
+		img = &nestImage{Root: k.cfg.Image.Root, Mapped: mapped, User: k.cfg.Image.User}
+	}
 	return nestConfig{
+		Image: img, OOMCounter: k.oomCounter(),
 		ID: k.cfg.Info.ID, Runtime: k.cfg.Runtime, Resources: k.cfg.Spec.Resources, Mounts: k.cfg.Spec.Mounts,
 		Cwd: k.cfg.Spec.Cwd, SameUser: k.cfg.SameUser,
 		LowerDisk: k.cfg.Runtime.Kind == kindGVisor,
@@ -238,6 +257,11 @@ func (k *keeper) boot() execd.Boot {
 		UID: userID, GID: userID, SameUser: k.cfg.SameUser,
 		Home: userHome, Cwd: k.cfg.Spec.Cwd, Env: k.cfg.Spec.Env, Owned: []string{k.cfg.Spec.Cwd, userHome},
 		MemoryLimit: k.cfg.Spec.Resources.Memory, CPULimit: k.cfg.Spec.Resources.CPU, MaxProcesses: k.cfg.Spec.Resources.PIDs,
+	}
+	if img := k.cfg.Image; img != nil {
+		b.UID, b.GID, b.Home, b.Owned = img.User.UID, img.User.GID, img.User.Home, []string{k.cfg.Spec.Cwd, img.User.Home}
+		b.Env = maps.Clone(img.Env)
+		maps.Copy(b.Env, k.cfg.Spec.Env)
 	}
 	if k.cfg.Runtime.Kind == kindGVisor {
 		b.Cgroup = insideCgroup
@@ -261,7 +285,10 @@ func receiveLink(c *net.UnixConn, timeout time.Duration) (int, error) {
 	if err != nil || n == 0 {
 		return -1, fmt.Errorf("the nest ended before its network was up: %w", errors.Join(err, io.ErrUnexpectedEOF))
 	}
-	fd := descriptorIn(oob[:oobn])
+	fd := -1
+	if fds := descriptorsIn(oob[:oobn]); len(fds) == 1 {
+		fd = fds[0]
+	}
 	var reply nestReply
 	if err := json.Unmarshal(buf[:n], &reply); err != nil {
 		return fd, fmt.Errorf("the nest's reply: %w", err)

@@ -143,7 +143,7 @@ func buildRootfs(cfg *nestConfig) (binds []string, err error) {
 			return nil, err
 		}
 	}
-	if err := copyExecd(); err != nil {
+	if err := copyExecd(filepath.Join(rootfsPath, execdPath)); err != nil {
 		return nil, err
 	}
 	for _, dir := range hostDirs {
@@ -185,10 +185,10 @@ func showHostDir(dir string) (bound bool, err error) {
 
 // copyExecd copies the daemon from the descriptor the keeper opened. A bind
 // would need a path this user can reach.
-func copyExecd() error {
+func copyExecd(path string) error {
 	src := os.NewFile(nestExecdFD, "rein-execd")
 	defer src.Close()
-	dst, err := os.OpenFile(filepath.Join(rootfsPath, execdPath), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	dst, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {
 		return err
 	}

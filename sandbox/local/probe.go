@@ -202,5 +202,6 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 			as = append(as, no(l.c, nobody, plan.Reason, plan.Remedy))
 		}
 	}
-	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"))
+	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"),
+		yes(sandbox.CapConfine, "execd"), no(sandbox.CapStderrInSessions, "", "there are no sessions", ""))
 }

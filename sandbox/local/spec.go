@@ -25,17 +25,22 @@ func (p *Provider) complete(s sandbox.Spec, plan cgroupPlan) (sandbox.Spec, erro
 	if s.Image == "" {
 		s.Image = ImageHost
 	}
-	if s.Image != ImageHost {
-		return refuse(sandbox.KindUnsupported, "image "+s.Image, "the local provider knows the image %q only", ImageHost)
+	inside := hostReserved
+	switch {
+	case s.Image == ImageHost && s.Cwd == "":
+		s.Cwd = defaultCwd
+	case s.Image != ImageHost && p.opts.Images == nil:
+		return refuse(sandbox.KindUnsupported, "image "+s.Image, "this provider was made without a store of images: it knows the image %q only", ImageHost)
+	case s.Image != ImageHost:
+		inside = imageReserved
 	}
-	if s.Cwd == "" {
-		s.Cwd = "/workspace"
-	}
-	if err := checkInside(s.Cwd); err != nil {
-		return refuse(sandbox.KindInvalid, "cwd "+s.Cwd, "%w", err)
+	if s.Cwd != "" {
+		if err := checkInside(s.Cwd, inside); err != nil {
+			return refuse(sandbox.KindInvalid, "cwd "+s.Cwd, "%w", err)
+		}
 	}
 	for _, m := range s.Mounts {
-		if err := checkMount(m); err != nil {
+		if err := checkMount(m, inside); err != nil {
 			return refuse(sandbox.KindInvalid, "mount "+m.Target, "%w", err)
 		}
 	}
@@ -50,10 +55,16 @@ func (p *Provider) complete(s sandbox.Spec, plan cgroupPlan) (sandbox.Spec, erro
 	return s, nil
 }
 
-// reserved are the directories inside that the sandbox itself is made of.
-var reserved = []string{"/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/run", "/.rein"}
+// defaultCwd is where commands run when neither Spec nor image says.
+const defaultCwd = "/workspace"
 
-func checkInside(p string) error {
+// The directories inside that the sandbox itself is made of.
+var (
+	imageReserved = []string{"/proc", "/sys", "/dev", "/etc", "/run", "/.rein"}
+	hostReserved  = append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}, imageReserved...)
+)
+
+func checkInside(p string, reserved []string) error {
 	if !path.IsAbs(p) || path.Clean(p) != p || p == "/" {
 		return fmt.Errorf("%q is not a clean absolute path below /", p)
 	}
@@ -68,14 +79,14 @@ func checkInside(p string) error {
 	return nil
 }
 
-func checkMount(m sandbox.Mount) error {
+func checkMount(m sandbox.Mount, reserved []string) error {
 	if !path.IsAbs(m.Source) || path.Clean(m.Source) != m.Source {
 		return fmt.Errorf("the source %q is not a clean absolute path", m.Source)
 	}
 	if _, err := os.Stat(m.Source); err != nil {
 		return err
 	}
-	return checkInside(m.Target)
+	return checkInside(m.Target, reserved)
 }
 
 // checkRequired refuses a sandbox that needs what this host cannot do. A limit

@@ -1,0 +1,321 @@
+package local_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/rein-sh/rein/image"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/sandbox/local"
+	"github.com/rein-sh/rein/sandbox/sandboxtest"
+)
+
+// essentials is a layer with what every Debian system has, taken from this one:
+// the files of its essential packages and the libraries they need.
+var essentials = sync.OnceValues(func() ([]byte, error) {
+	script := `set -e
+packages=$(dpkg-query -W -f '${Package} ${Essential}\n' | awk '$2 == "yes" { print $1 }')
+files=$(dpkg-query -L $packages mawk | grep -E '^/(usr/)?(bin|sbin|lib|lib64)/' | sort -u)
+for f in $files; do if [ -f "$f" ]; then printf '%s\n' "$f"; fi; done
+for f in $files; do case $f in */bin/*|*/sbin/*) if [ -f "$f" ]; then printf '%s\n' "$f"; fi;; esac; done |
+	xargs ldd 2>/dev/null | awk '/=> \// { print $3 } /^[ \t]*\/.*\(0x/ { print $1 }' | sort -u
+`
+	cmd := exec.Command("/bin/sh", "-c", script)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	list, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the files of essential packages: %w: %s", err, stderr.String())
+	}
+	return layerOf(strings.Fields(string(list)))
+})
+
+// layerOf is a tar of host files with merged /usr, and of the directories and
+// links a system has besides.
+func layerOf(files []string) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	add := func(h tar.Header, body []byte) error {
+		h.Size = int64(len(body))
+		if err := w.WriteHeader(&h); err != nil {
+			return err
+		}
+		_, err := w.Write(body)
+		return err
+	}
+	for name, to := range map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64", "usr/bin/awk": "mawk"} {
+		if err := add(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777}, nil); err != nil {
+			return nil, err
+		}
+	}
+	for name, mode := range map[string]int64{"tmp": 0o1777, "etc": 0o755, "root": 0o700, "var/lib/kept": 0o755} {
+		if err := add(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode}, nil); err != nil {
+			return nil, err
+		}
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(files); i++ {
+		name := files[i]
+		dir, err := filepath.EvalSymlinks(filepath.Dir(name))
+		if err != nil {
+			return nil, err
+		}
+		inside := strings.TrimPrefix(filepath.Join(dir, filepath.Base(name)), "/")
+		if seen[inside] {
+			continue
+		}
+		seen[inside] = true
+		st, err := os.Lstat(name)
+		if err != nil {
+			return nil, err
+		}
+		h := tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: int64(st.Mode().Perm())}
+		var body []byte
+		if st.Mode()&fs.ModeSymlink != 0 {
+			h.Typeflag = tar.TypeSymlink
+			h.Linkname, err = os.Readlink(name)
+			if target, err := filepath.EvalSymlinks(name); err == nil {
+				files = append(files, target)
+			}
+		} else {
+			body, err = os.ReadFile(name)
+		}
+		if err == nil {
+			err = add(h, body)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), w.Close()
+}
+
+// layerWith is a layer of few entries.
+func layerWith(t *testing.T, entries ...tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range entries {
+		body := h.PAXRecords["body"]
+		h.PAXRecords = nil
+		h.Size = int64(len(body))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(w, body)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// newImage writes an OCI layout with one image and returns its reference.
+func newImage(t *testing.T, config v1.Config, layers ...[]byte) string {
+	t.Helper()
+	img := empty.Image
+	file, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Config = "linux", "amd64", config
+	if img, err = mutate.ConfigFile(img, file); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range layers {
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(l)), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img, err = mutate.AppendLayers(img, layer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "layout")
+	path, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = path.AppendImage(img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "oci:" + dir
+}
+
+// system is an image of essentials.
+func system(t *testing.T, config v1.Config, more ...[]byte) string {
+	t.Helper()
+	base, err := essentials()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newImage(t, config, append([][]byte{base}, more...)...)
+}
+
+// withImages is a provider that may use every layout of the tests.
+func withImages(t *testing.T, runtime string) *local.Provider {
+	t.Helper()
+	o := options(runtime, t.TempDir())
+	var err error
+	o.Images, err = image.Open(image.Options{Dir: filepath.Join(t.TempDir(), "images"), Allow: []string{"oci:/*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := local.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := p.Sweep(t.Context(), true); err != nil && !t.Failed() {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// onImage makes every sandbox of a provider from one image.
+type onImage struct {
+	*local.Provider
+	ref string
+}
+
+func (p onImage) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	if spec.Image == "" {
+		spec.Image = p.ref
+	}
+	return p.Provider.Create(ctx, spec)
+}
+
+func TestConformanceOnImage(t *testing.T) {
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			ref := system(t, v1.Config{})
+			sandboxtest.Run(t, sandboxtest.Harness{
+				New:  func(t *testing.T) sandbox.Provider { return onImage{withImages(t, runtime), ref} },
+				Must: expected(runtime),
+			})
+		})
+	}
+}
+
+// What an image says about running it holds.
+func TestImageConfiguration(t *testing.T) {
+	passwd := tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644,
+		PAXRecords: map[string]string{"body": "root:x:0:0::/root:/bin/sh\nbuilder:x:1234:2345::/build:/bin/sh\n"}}
+	mine := tar.Header{Typeflag: tar.TypeReg, Name: "build/mine", Mode: 0o600, Uid: 1234, Gid: 2345, PAXRecords: map[string]string{"body": "mine"}}
+	roots := tar.Header{Typeflag: tar.TypeReg, Name: "build/roots", Mode: 0o600, PAXRecords: map[string]string{"body": "root's"}}
+	link := tar.Header{Typeflag: tar.TypeSymlink, Name: "etc/resolv.conf", Linkname: "../run/elsewhere", Mode: 0o777}
+	ref := system(t, v1.Config{User: "builder", Env: []string{"GREETING=hello world", "PATH=/build/bin:/usr/bin:/bin"}, WorkingDir: "/build/src",
+		Entrypoint: []string{"sh", "-c", `echo "started in $PWD with $1" > /tmp/started; echo said`, "--"}, Cmd: []string{"it's"}},
+		layerWith(t, passwd, tar.Header{Typeflag: tar.TypeDir, Name: "build", Mode: 0o755, Uid: 1234, Gid: 2345}, mine, roots, link))
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			box, err := sandbox.Create(t.Context(), withImages(t, runtime), sandbox.Spec{Image: ref, TTL: 2 * time.Minute}, sandbox.Options{Log: discard()})
+			if err != nil {
+				t.Fatalf("%v: %s", err, sandbox.HintOf(err))
+			}
+			if info := box.Info(); !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(info.ImageDigest) || info.Cwd != "/build/src" {
+				t.Errorf("%+v", info)
+			}
+			if r, err := box.Wait(t.Context(), sandbox.EntrypointID); err != nil || !r.OK() {
+				t.Errorf("the entrypoint: %+v %v", r.Outcome, err)
+			}
+			script := `pwd; echo "$GREETING"; echo "$PATH"; cat /tmp/started; touch made && echo made; cat ../mine; echo; cat ../roots 2>/dev/null || echo no; id -un; echo "$HOME"; grep -c nameserver /etc/resolv.conf`
+			r, err := box.Run(t.Context(), sandbox.Command{Shell: script})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"/build/src", "hello world", "/build/bin:/usr/bin:/bin", "started in /build/src with it's", "made", "mine", "no", "builder", "/build", "2"}
+			if os.Geteuid() != 0 && runtime == "runc" { // one id is mapped: the image's are all root's
+				want[6], want[7] = "root's", "root"
+			}
+			got := strings.Split(strings.TrimSpace(string(r.Stdout.Head)), "\n")
+			if os.Geteuid() != 0 && runtime == "gvisor" { // files of others than root are the user's own, shown as root's
+				got[5], want[5] = "", ""
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("\n%q\nwant\n%q\n%s", got, want, r.Stderr.Head)
+			}
+		})
+	}
+}
+
+// The image stays as it is, and the writable layer over it is bounded.
+func TestImageIsShared(t *testing.T) {
+	ref := system(t, v1.Config{})
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			p := withImages(t, runtime)
+			create := func() *sandbox.Sandbox {
+				box, err := sandbox.Create(t.Context(), p, sandbox.Spec{Image: ref, TTL: 2 * time.Minute, Resources: sandbox.Resources{Disk: 64 << 20}}, sandbox.Options{Log: discard()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return box
+			}
+			a, b := create(), create()
+			for _, step := range []struct {
+				box         *sandbox.Sandbox
+				shell, want string
+			}{
+				{a, "mkdir d && echo a > d/f && cat d/f", "a\n"},
+				{b, "ls d 2>/dev/null || echo none", "none\n"},
+				{a, "head -c 100M /dev/zero > big; test $(stat -c %s big) -lt 67108864 && echo full; rm big; echo again > small && cat small", "full\nagain\n"},
+			} {
+				r, err := step.box.Run(t.Context(), sandbox.Command{Shell: step.shell})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := string(r.Stdout.Head); got != step.want {
+					t.Errorf("%s: %q %q", step.shell, got, r.Stderr.Head)
+				}
+			}
+		})
+	}
+}
+
+// Links of an image lead nowhere outside it, also while the sandbox's own files
+// are put there.
+func TestHostileImage(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.Chmod(outside, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"etc", "tmp", ".rein", "run", "var", "workspace", "home"} {
+		for _, target := range []string{outside, "../../../../../.." + outside} {
+			ref := newImage(t, v1.Config{}, layerWith(t, tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: target, Mode: 0o777}))
+			for _, runtime := range runtimes {
+				p := withImages(t, runtime)
+				info, err := p.Create(t.Context(), sandbox.Spec{Image: ref, TTL: time.Minute})
+				if err == nil {
+					err = p.Kill(t.Context(), info.ID)
+				}
+				t.Logf("%s %s -> %s: %v", runtime, dir, target, err)
+				left, err := os.ReadDir(outside)
+				if err != nil || len(left) > 0 {
+					t.Fatalf("%s: /%s -> %s put something outside: %v %v", runtime, dir, target, left, err)
+				}
+			}
+		}
+	}
+}
