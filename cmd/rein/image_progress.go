@@ -31,6 +31,21 @@ func (a *app) newPullProgress() *pullProgress {
 	return &pullProgress{app: a, now: time.Now, layers: map[int]pulledLayer{}}
 }
 
+// pullEvents shows the images that come in because a sandbox needs them.
+func (a *app) pullEvents() func(image.Progress) {
+	var p *pullProgress
+	return func(e image.Progress) {
+		if p == nil {
+			p = a.newPullProgress()
+		}
+		p.event(e)
+		if e.Stage == image.StageDone {
+			p.end()
+			p = nil
+		}
+	}
+}
+
 // end removes the bar. It may be called more than once.
 func (p *pullProgress) end() {
 	p.mu.Lock()

@@ -29,7 +29,7 @@ func (a *app) labA1Command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, t, err := resolveTarget(f.Config, target, runtime)
+			_, t, err := resolveTarget(f.Config, place{target: target, runtime: runtime})
 			if err != nil {
 				return err
 			}

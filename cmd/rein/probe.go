@@ -39,7 +39,7 @@ func (a *app) probeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, t, err := resolveTarget(f.Config, target, runtime)
+			_, t, err := resolveTarget(f.Config, place{target: target, runtime: runtime})
 			if err != nil {
 				return err
 			}

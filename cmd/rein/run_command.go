@@ -80,6 +80,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	fl := cmd.Flags()
 	f.place.flags(cmd)
+	f.place.imageFlag(cmd)
 	fl.StringVar(&f.model, "model", "", modelFlagHelp)
 	fl.StringVar(&f.baseURL, "base-url", "", baseURLFlagHelp)
 	fl.StringVar(&f.keyEnv, "key-env", "", keyEnvFlagHelp)
@@ -132,7 +133,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	name, target, err := resolveTarget(file.Config, f.target, f.runtime)
+	name, target, err := resolveTarget(file.Config, f.place)
 	if err != nil {
 		return o, nil, err
 	}

@@ -25,15 +25,20 @@ is recorded in $XDG_STATE_HOME/rein/sandboxes/ID/audit.jsonl.`
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "sandboxes outside a run", sandboxHelp,
 		a.sandboxCreateCommand(), a.sandboxListCommand(), a.sandboxExecCommand(), a.sandboxCopyCommand(),
-		a.sandboxKillCommand(), a.sandboxGCCommand())
+		a.sandboxPauseCommand(), a.sandboxResumeCommand(), a.sandboxKillCommand(), a.sandboxGCCommand())
 }
 
-// place says which target a sandbox command is about.
-type place struct{ target, runtime string }
+// place says which target a command is about, and what is otherwise in it.
+type place struct{ target, runtime, image string }
 
 func (p *place) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.target, "target", "", "`NAME` of a target of the configuration")
 	cmd.Flags().StringVar(&p.runtime, "runtime", "", "OCI `RUNTIME`: gvisor, runc, or a path")
+}
+
+// imageFlag is for commands that make a sandbox.
+func (p *place) imageFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.image, "image", "", "`IMAGE` to make it from: host, or an OCI reference that the configuration allows")
 }
 
 // host is a provider opened for a target, with what is needed to record.
@@ -50,7 +55,7 @@ func (a *app) open(ctx context.Context, p place) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, t, err := resolveTarget(f.Config, p.target, p.runtime)
+	_, t, err := resolveTarget(f.Config, p)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +142,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 		},
 	}
 	p.flags(cmd)
+	p.imageFlag(cmd)
 	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&ttl, "duration"}, "ttl", "time to live, at most "+config.Duration(maxTTL()).String())
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to find the sandbox by (repeatable)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

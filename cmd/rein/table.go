@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/model/anthropic"
 	"github.com/rein-sh/rein/model/gemini"
@@ -26,6 +27,7 @@ type providerSettings struct {
 	target   config.Target
 	programs config.Programs
 	stateDir string
+	images   func() (*image.Store, error)
 }
 
 // providers is the one table of what creates sandboxes.
@@ -36,10 +38,18 @@ var providers = []struct {
 	{"local", func(s providerSettings) (sandbox.Provider, error) { return openLocal(s) }},
 }
 
+const hostImage = local.ImageHost
+
 func openLocal(s providerSettings) (*local.Provider, error) {
 	o := local.Options{Execd: s.programs.Execd, Runtime: s.target.Runtime, StateDir: s.stateDir}
 	if s.target.Runtime == config.DefaultRuntime {
 		o.RuntimePath = s.programs.GVisor
+	}
+	if s.target.Image != hostImage {
+		var err error
+		if o.Images, err = s.images(); err != nil {
+			return nil, err
+		}
 	}
 	return local.New(o)
 }
@@ -123,7 +133,8 @@ func (a *app) openProvider(f *config.File, t config.Target) (sandbox.Provider, e
 	}
 	for _, p := range providers {
 		if p.name == t.Provider {
-			return p.open(providerSettings{target: t, programs: f.Config.Programs, stateDir: dir})
+			return p.open(providerSettings{target: t, programs: f.Config.Programs, stateDir: dir,
+				images: func() (*image.Store, error) { return a.openImages(f.Config, a.pullEvents()) }})
 		}
 	}
 	return nil, usage("known: "+strings.Join(known().Providers, ", "), "no provider %q", t.Provider)
@@ -131,7 +142,8 @@ func (a *app) openProvider(f *config.File, t config.Target) (sandbox.Provider, e
 
 // resolveTarget finds the target that --target, or the configuration, names
 // and fills what it leaves out.
-func resolveTarget(c config.Config, named, runtime string) (string, config.Target, error) {
+func resolveTarget(c config.Config, p place) (string, config.Target, error) {
+	named := p.target
 	if named == "" {
 		named = c.Target
 	}
@@ -148,8 +160,14 @@ func resolveTarget(c config.Config, named, runtime string) (string, config.Targe
 		names = slices.Compact(names)
 		return "", t, usage(config.DidYouMean(named, names), "no target %q", named)
 	}
-	if runtime != "" {
-		t.Runtime = runtime
+	if p.runtime != "" {
+		t.Runtime = p.runtime
+	}
+	if p.image != "" {
+		var err error
+		if t.Image, err = absoluteReference(p.image); err != nil {
+			return "", t, err
+		}
 	}
 	return named, withTargetDefaults(t), nil
 }
@@ -162,9 +180,9 @@ func withTargetDefaults(t config.Target) config.Target {
 		t.Runtime = config.DefaultRuntime
 	}
 	if t.Image == "" {
-		t.Image = "host"
+		t.Image = hostImage
 	}
-	if t.Cwd == "" {
+	if t.Cwd == "" && t.Image == hostImage { // an image has its own
 		t.Cwd = "/workspace"
 	}
 	return t

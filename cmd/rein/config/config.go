@@ -31,7 +31,7 @@ type Config struct {
 type Target struct {
 	Provider  string               `json:"provider,omitempty" jsonschema:"what creates the sandbox: local"`
 	Runtime   string               `json:"runtime,omitempty" jsonschema:"OCI runtime: gvisor, runc, or the path of another"`
-	Image     string               `json:"image,omitempty" jsonschema:"root file system: host"`
+	Image     string               `json:"image,omitempty" jsonschema:"root file system: host, or an OCI image that images.allow names"`
 	Cwd       string               `json:"cwd,omitempty" jsonschema:"working directory and workspace inside the sandbox"`
 	Resources Resources            `json:"resources,omitzero" jsonschema:"what the sandbox may use"`
 	Env       map[string]string    `json:"env,omitempty" jsonschema:"environment of commands; no secrets belong here"`

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -128,6 +129,9 @@ func (v *validator) absolute(at, value string) {
 func (v *validator) target(at string, t Target, known Known) {
 	v.oneOf(at+".provider", t.Provider, known.Providers)
 	v.absolute(at+".cwd", t.Cwd)
+	if t.Provider == "" || t.Provider == DefaultProvider {
+		v.image(at+".image", t.Image)
+	}
 	for name := range t.Env {
 		if !envName.MatchString(name) {
 			v.fault(at+".env."+name, "letters, digits and underscore", "%q is no name of a variable", name)
@@ -198,6 +202,17 @@ func (v *validator) model(at string, m Model, known Known) {
 		v.fault(at+".effort", "a word such as low, medium or high", "%q is no effort", m.Effort)
 	}
 	v.key(at+".key", m.Key, false)
+}
+
+// image checks what a target of the local provider is made from.
+func (v *validator) image(at, ref string) {
+	if ref == "" || ref == "host" {
+		return
+	}
+	if _, err := image.ParseReference(ref); err != nil {
+		e, _ := errors.AsType[*image.Error](err)
+		v.fault(at, cmp.Or(e.Hint, "host, or an OCI reference"), "%s", err)
+	}
 }
 
 func (v *validator) images(c Images) {

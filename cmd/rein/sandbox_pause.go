@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+const pauseHelp = `Stops everything in a sandbox until "rein sandbox resume". Commands that run wait,
+and their timeouts go on; new requests are refused. The sandbox's end comes all
+the same, unless --hold has it wait for as long as the pause, and at most that.`
+
+func (a *app) sandboxPauseCommand() *cobra.Command {
+	var p place
+	var hold config.Duration
+	cmd := &cobra.Command{
+		Use: "pause ID", Short: "stop everything in a sandbox for a while", Long: pauseHelp, Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if most := maxTTL(); time.Duration(hold) > most {
+				return usage("--hold "+config.Duration(most).String()+" at most", "--hold %s: a pause holds a sandbox's end for at most %s", hold, config.Duration(most))
+			}
+			return a.withSandbox(cmd, p, args[0], func(sb *sandbox.Sandbox) error {
+				return sb.Pause(cmd.Context(), sandbox.PauseOptions{Hold: time.Duration(hold)})
+			})
+		},
+	}
+	p.flags(cmd)
+	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&hold, "duration"}, "hold", "have the sandbox's end wait meanwhile, at most this long")
+	return cmd
+}
+
+// withSandbox attaches to a sandbox for one act.
+func (a *app) withSandbox(cmd *cobra.Command, p place, id string, act func(*sandbox.Sandbox) error) error {
+	h, err := a.open(cmd.Context(), p)
+	if err != nil {
+		return err
+	}
+	sb, err := a.attach(cmd.Context(), h, id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(act(sb.Sandbox), sb.Close())
+}
+
+func (a *app) sandboxResumeCommand() *cobra.Command {
+	var p place
+	cmd := &cobra.Command{
+		Use: "resume ID", Short: "let a paused sandbox go on", Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withSandbox(cmd, p, args[0], func(sb *sandbox.Sandbox) error { return sb.Resume(cmd.Context()) })
+		},
+	}
+	p.flags(cmd)
+	return cmd
+}
