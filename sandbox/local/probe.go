@@ -203,5 +203,6 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 		}
 	}
 	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"),
-		yes(sandbox.CapConfine, "execd"), no(sandbox.CapStderrInSessions, "", "there are no sessions", ""))
+		yes(sandbox.CapConfine, "execd"), yes(sandbox.CapStderrInSessions, "execd"),
+		yes(sandbox.CapNetworkRefuse, "keeper"), yes(sandbox.CapExecdGuard, "execd"))
 }

@@ -89,6 +89,10 @@ func (p *Provider) change(ctx context.Context, op, id string, from, to sandbox.S
 			break
 		}
 		if asked := asksToWait(err); !retried(err) || try >= tries && asked == 0 || !pause(ctx, try, asked) {
+			// Two at once: Docker's word for the second is an error inside.
+			if r, gone := p.get(ctx, op, id); gone == nil && p.info(r).State != from {
+				return &sandbox.Error{Kind: sandbox.KindConflict, Op: op, Subject: id, Err: err}
+			}
 			if a, ok := errors.AsType[*answer](err); ok && a.Status == http.StatusBadRequest {
 				return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: id, Err: err, Hint: "the server's runtime may not be able to " + op + " sandboxes"}
 			}

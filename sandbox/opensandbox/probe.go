@@ -15,19 +15,20 @@ import (
 var (
 	byServer = []sandbox.Capability{sandbox.CapLabels, sandbox.CapRenew, sandbox.CapPause, sandbox.CapLimitCPU, sandbox.CapLimitMemory}
 	byExecd  = []sandbox.Capability{sandbox.CapExec, sandbox.CapProcesses, sandbox.CapFiles, sandbox.CapBackground}
-	byOwn    = []sandbox.Capability{sandbox.CapCallIDs, sandbox.CapCaps, sandbox.CapSpill, sandbox.CapPipeStatus, sandbox.CapConfine}
+	byOwn    = []sandbox.Capability{sandbox.CapCallIDs, sandbox.CapCaps, sandbox.CapSpill, sandbox.CapPipeStatus, sandbox.CapConfine, sandbox.CapStderrInSessions}
 )
 
 // absent says why nobody has the rest.
 var absent = map[sandbox.Capability]string{
-	sandbox.CapOOMFlag:          "the memory counter of a sandbox is the server's",
-	sandbox.CapMounts:           "paths of this host are not the server's",
-	sandbox.CapNetworkRecord:    "network targets: not observable (OpenSandbox's sidecar keeps no record that can be read)",
-	sandbox.CapSeparation:       "reduced: user code runs under the same user as the server's execd, which asks for no token",
-	sandbox.CapKernel:           "the server does not say which runtime it uses",
-	sandbox.CapLimitPIDs:        "OpenSandbox takes no limit of processes; the server's own setting holds",
-	sandbox.CapLimitDisk:        "OpenSandbox takes no limit of disk",
-	sandbox.CapStderrInSessions: "sessions of OpenSandbox's execd send standard error as standard output",
+	sandbox.CapOOMFlag:       "the memory counter of a sandbox is the server's",
+	sandbox.CapMounts:        "paths of this host are not the server's",
+	sandbox.CapNetworkRecord: "network targets: not observable (OpenSandbox's sidecar keeps no record that can be read)",
+	sandbox.CapSeparation:    "reduced: user code runs under the same user as the server's execd, which asks for no token",
+	sandbox.CapKernel:        "the server does not say which runtime it uses",
+	sandbox.CapLimitPIDs:     "OpenSandbox takes no limit of processes; the server's own setting holds",
+	sandbox.CapLimitDisk:     "OpenSandbox takes no limit of disk",
+	sandbox.CapNetworkRefuse: "OpenSandbox's sidecar drops what is denied: programs wait until they give up",
+	sandbox.CapExecdGuard:    "the server's execd runs commands for whoever asks inside, as the same user",
 }
 
 // Probe asks the server whether it is there and takes the key. What is known

@@ -28,6 +28,7 @@ func realServer(t *testing.T, variable string, change func(*opensandbox.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { p.Close() })
 	return p
 }
 

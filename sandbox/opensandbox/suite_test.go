@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox/opensandboxtest"
@@ -76,7 +75,7 @@ func program(t *testing.T) string {
 // can.
 type without struct {
 	sandbox.Provider // and not a sandbox.Pauser
-	lacks []sandbox.Capability
+	lacks            []sandbox.Capability
 }
 
 func (w without) Probe(ctx context.Context) (sandbox.Report, error) {

@@ -14,11 +14,13 @@ import (
 func networkCases() []Case {
 	deny := caps(sandbox.CapExec, sandbox.CapProcesses, sandbox.CapNetworkDeny)
 	record := append(caps(sandbox.CapNetworkRecord), deny...)
+	refuse := append(caps(sandbox.CapNetworkRefuse), deny...)
 	return []Case{
-		{Name: "network/TCP reset at once", Needs: deny, Programs: []string{"bash"}, run: tcpRefused},
-		{Name: "network/TCP over IPv6 refused at once", Needs: deny, Programs: []string{"bash"}, run: tcp6Refused},
-		{Name: "network/UDP unreachable at once", Needs: deny, Programs: []string{"perl"}, run: udpRefused},
-		{Name: "network/DNS refused at once", Needs: deny, Programs: []string{"getent"}, run: dnsRefused},
+		{Name: "network/nothing is reached", Needs: deny, Programs: []string{"bash"}, run: nothingReached},
+		{Name: "network/TCP reset at once", Needs: refuse, Programs: []string{"bash"}, run: tcpRefused},
+		{Name: "network/TCP over IPv6 refused at once", Needs: refuse, Programs: []string{"bash"}, run: tcp6Refused},
+		{Name: "network/UDP unreachable at once", Needs: refuse, Programs: []string{"perl"}, run: udpRefused},
+		{Name: "network/DNS refused at once", Needs: refuse, Programs: []string{"getent"}, run: dnsRefused},
 		{Name: "network/host not reachable", Needs: deny, Programs: []string{"bash"}, run: hostRefused},
 		{Name: "network/loopback works", Needs: deny, Programs: []string{"perl"}, run: loopback},
 		{Name: "network/attempts recorded", Needs: record, Programs: []string{"bash"}, run: recorded},
@@ -30,6 +32,19 @@ func networkCases() []Case {
 // dial is a shell text that exits 0 if a TCP connection is made.
 func dial(host string, port int) string {
 	return fmt.Sprintf("exec 3<> /dev/tcp/%s/%d", host, port)
+}
+
+// nothingReached tries for a moment each what a sandbox must not reach,
+// whether it is refused or left without an answer.
+func nothingReached(e *env) {
+	for _, shell := range []string{
+		dial("192.0.2.1", 80), dial("192.0.2.1", 65000), dial("2001:db8::1", 443), dial("8.8.8.8", 53), dial("1.1.1.1", 853),
+		"getent ahosts refused.example.com",
+	} {
+		if r := e.command(sandbox.Command{Shell: shell, Timeout: 2 * time.Second}); r.OK() {
+			e.Errorf("%s: connected", shell)
+		}
+	}
 }
 
 func tcpRefused(e *env) {
@@ -79,7 +94,7 @@ func hostRefused(e *env) {
 	for _, target := range []string{"169.254.169.254", "10.88.0.1", "host.docker.internal"} {
 		for _, port := range []int{80, 22} {
 			e.within(4*time.Second, func() {
-				if r := e.run(dial(target, port)); r.OK() {
+				if r := e.command(sandbox.Command{Shell: dial(target, port), Timeout: 2 * time.Second}); r.OK() {
 					e.Errorf("connected to %s:%d", target, port)
 				}
 			})

@@ -147,6 +147,7 @@ func (e Execd) pass(w http.ResponseWriter, r *http.Request, statuses map[int]int
 // upload takes rein's members out of the metadata, and says nothing of what was
 // written.
 func (e Execd) upload(w http.ResponseWriter, r *http.Request) {
+	r2 := r.Clone(r.Context()) // before its reader is taken, which is noted in it
 	parts, err := r.MultipartReader()
 	if err != nil {
 		fail(w, http.StatusBadRequest, "INVALID_FILE", err.Error())
@@ -155,7 +156,6 @@ func (e Execd) upload(w http.ResponseWriter, r *http.Request) {
 	in, out := io.Pipe()
 	mw := multipart.NewWriter(out)
 	go func() { out.CloseWithError(copyParts(mw, parts)) }()
-	r2 := r.Clone(r.Context())
 	r2.Header.Set("Content-Type", mw.FormDataContentType())
 	rec := e.daemon(r2, in)
 	in.CloseWithError(io.ErrClosedPipe)
