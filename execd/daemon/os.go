@@ -221,10 +221,15 @@ func (m *OS) explain(spec Spec, req wardenRequest, err error) error {
 			return &StartError{fmt.Sprintf("cannot run as uid %d, gid %d here", req.UID, req.GID), err}
 		}
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EACCES, syscall.ELOOP, syscall.ENAMETOOLONG:
-		if _, statErr := os.Stat(req.Path); statErr == nil {
-			return &StartError{"cannot enter cwd " + spec.Dir, err}
+		_, shellErr := os.Stat(req.Path)
+		_, dirErr := os.Stat(req.Dir)
+		switch {
+		case shellErr != nil:
+			return fmt.Errorf("no shell at %s: %w", req.Path, err)
+		case errno == syscall.ENOENT && dirErr == nil:
+			return fmt.Errorf("%s lacks its interpreter or loader: %w", req.Path, err)
 		}
-		return fmt.Errorf("no shell at %s: %w", req.Path, err)
+		return &StartError{"cannot enter cwd " + spec.Dir, err}
 	}
 	return fmt.Errorf("start %s: %w", req.Path, err)
 }
