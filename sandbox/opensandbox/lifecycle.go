@@ -162,6 +162,10 @@ func (p *Provider) Renew(ctx context.Context, id string, until time.Time) (time.
 		return time.Time{}, &sandbox.Error{Kind: sandbox.KindInvalid, Op: "renew", Subject: id,
 			Err: fmt.Errorf("%v has passed", until), Hint: "to end a sandbox now, kill it"}
 	}
+	before, err := p.get(ctx, "renew", id)
+	if err != nil {
+		return time.Time{}, err
+	}
 	var got renewal
 	err = p.server.again(ctx, http.MethodPost, path, nil, renewal{p.server.clock.there(until)}, &got)
 	if a, ok := errors.AsType[*answer](err); ok && a.Status == http.StatusBadRequest && strings.HasSuffix(a.Code, "INVALID_EXPIRATION") && !until.After(time.Now()) {
@@ -176,7 +180,29 @@ func (p *Provider) Renew(ctx context.Context, id string, until time.Time) (time.
 	if got.ExpiresAt.IsZero() {
 		return time.Time{}, &sandbox.Error{Kind: sandbox.KindInternal, Op: "renew", Subject: id, Err: errors.New("the server did not say the new end")}
 	}
+	if err := p.outlived(ctx, id, p.server.clock.here(before.ExpiresAt)); err != nil {
+		return time.Time{}, err
+	}
 	return p.server.clock.here(got.ExpiresAt), nil
+}
+
+// Around its old end a renewed sandbox is looked at again: the server says yes
+// to a renewal while it is ending the sandbox already.
+const (
+	closeToEnd = time.Second
+	ending     = 1500 * time.Millisecond // how long it takes the server to end one
+)
+
+// outlived makes sure that a renewal close to the old end came in time.
+func (p *Provider) outlived(ctx context.Context, id string, end time.Time) error {
+	if end.IsZero() || time.Until(end) > closeToEnd {
+		return nil
+	}
+	if err := sleep(ctx, time.Until(end)+ending); err != nil {
+		return p.fault(ctx, "renew", id, err)
+	}
+	_, err := p.get(ctx, "renew", id)
+	return err
 }
 
 // killTimeout bounds a Kill whose context has no end.
