@@ -22,11 +22,16 @@ import (
 // above all, means that what became of the command is not known. A context
 // that ends leaves the command running; Interrupt ends it.
 func (c *Client) Run(ctx context.Context, req RunRequest, each func(Event)) (Outcome, error) {
+	return c.run(ctx, "/command", req, each)
+}
+
+// run posts a command to a route that answers with its events.
+func (c *Client) run(ctx context.Context, route string, req RunRequest, each func(Event)) (Outcome, error) {
 	b, err := json.Marshal(req)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("execd: %w", err)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.Load().BaseURL+"/command", bytes.NewReader(b))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.opts.Load().BaseURL+route, bytes.NewReader(b))
 	if err != nil {
 		return Outcome{}, fmt.Errorf("execd: %w", err)
 	}

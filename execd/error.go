@@ -18,12 +18,14 @@ const (
 	CodeDenied          = "PERMISSION_DENIED"     // 403: also a path that leads outside its root
 	CodeFileNotFound    = "FILE_NOT_FOUND"        // 404
 	CodeCommandNotFound = "COMMAND_NOT_FOUND"     // 404
+	CodeSessionNotFound = "CONTEXT_NOT_FOUND"     // 404: no such session or terminal, or it has ended
 	CodeNotFound        = "NOT_FOUND"             // 404: no such route
 	CodeNotAllowed      = "METHOD_NOT_ALLOWED"    // 405
 	CodeConflict        = "CONFLICT"              // 409: exists, finished, not empty
 	CodeHashMismatch    = "HASH_MISMATCH"         // 412: the file or the upload is not what was expected
 	CodeTooLarge        = "TOO_LARGE"             // 413
 	CodeRange           = "INVALID_RANGE"         // 416
+	CodeTooMany         = "TOO_MANY"              // 429: close one first
 	CodeRuntime         = "RUNTIME_ERROR"         // 500
 	CodeNoSpace         = "NO_SPACE"              // 507
 	CodeUnavailable     = "UNAVAILABLE"           // 503: shutting down

@@ -151,12 +151,14 @@ type Outcome struct {
 	HeldOpen bool `json:"stdout_held_open,omitempty"`
 	// PipeStatus has the exit codes of the last pipeline when it had more than
 	// one command and bash reported them.
-	PipeStatus []int     `json:"pipe_status,omitempty"`
-	Stdout     Output    `json:"stdout"`
-	Stderr     Output    `json:"stderr"`
-	Spill      *Spill    `json:"spill,omitempty"`
-	StartedAt  time.Time `json:"started_at"`
-	DurationMS int64     `json:"duration_ms"`
+	PipeStatus []int `json:"pipe_status,omitempty"`
+	// Session says what a command in a session left to the next one.
+	Session    *SessionState `json:"session,omitempty"`
+	Stdout     Output        `json:"stdout"`
+	Stderr     Output        `json:"stderr"`
+	Spill      *Spill        `json:"spill,omitempty"`
+	StartedAt  time.Time     `json:"started_at"`
+	DurationMS int64         `json:"duration_ms"`
 }
 
 // Output is one stream of a command. Bytes and Lines count everything it
@@ -246,6 +248,8 @@ type Features struct {
 	PipeStatus bool   `json:"pipe_status"`
 	OOMFlag    bool   `json:"oom_flag"`
 	PortOwner  bool   `json:"port_owner"`
+	Sessions   bool   `json:"sessions"` // with stderr apart and call ids
+	PTY        bool   `json:"pty"`
 	// Separation is "full" when user code runs under another uid than execd,
 	// "reduced" otherwise.
 	Separation string `json:"separation"`

@@ -204,7 +204,7 @@ func (s *Server) features(w http.ResponseWriter, _ *http.Request) {
 	}
 	reply(w, execd.Features{
 		Version: s.cfg.Version, CallIDs: true, Spill: true, Capture: true,
-		PipeStatus: t.PipeStatus, OOMFlag: t.OOMFlag, PortOwner: ports,
+		PipeStatus: t.PipeStatus, OOMFlag: t.OOMFlag, PortOwner: ports, Sessions: s.hasSessions(),
 		Separation: t.Separation, User: t.User, Reduced: reduced,
 	})
 }

@@ -35,7 +35,7 @@ func (s *Server) runCommand(w http.ResponseWriter, r *http.Request) {
 		s.follow(w, r, e, req)
 		return
 	}
-	j, err := s.start(e, req, spec)
+	j, err := s.start(e, req, spec, nil)
 	if err != nil {
 		fail(w, err)
 		return
@@ -113,6 +113,26 @@ func (s *Server) replay(ctx context.Context, st *stream, e *entry, req execd.Run
 
 // check validates a request and makes the machine's order of it.
 func (s *Server) check(req *execd.RunRequest) (Spec, error) {
+	spec, err := checkCommand(req)
+	if err != nil {
+		return Spec{}, err
+	}
+	if spec.Dir, err = s.workingDirectory(req.Cwd, req.Rein != nil); err != nil {
+		return Spec{}, inBody("cwd", err)
+	}
+	if spec.Env, err = s.environment(s.env, req.Envs); err != nil {
+		return Spec{}, inBody("envs", err)
+	}
+	return spec, nil
+}
+
+// inBody is err as that of a member of the request's body.
+func inBody(member string, err error) error {
+	return refuse(http.StatusBadRequest, execd.CodeInvalidBody, "%s: %s", member, asError(err).Message)
+}
+
+// checkCommand is check without the working directory and the environment.
+func checkCommand(req *execd.RunRequest) (Spec, error) {
 	bad := func(format string, args ...any) (Spec, error) {
 		return Spec{}, refuse(http.StatusBadRequest, execd.CodeInvalidBody, format, args...)
 	}
@@ -143,13 +163,6 @@ func (s *Server) check(req *execd.RunRequest) (Spec, error) {
 	if spec.ID == "" {
 		spec.ID = randomID()
 	}
-	var err error
-	if spec.Dir, err = s.workingDirectory(req.Cwd, req.Rein != nil); err != nil {
-		return bad("cwd: %s", asError(err).Message)
-	}
-	if spec.Env, err = s.environment(req.Envs); err != nil {
-		return bad("envs: %s", err)
-	}
 	return spec, nil
 }
 
@@ -168,10 +181,10 @@ var cleanEnv = map[string]string{
 	"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "DEBIAN_FRONTEND": "noninteractive",
 }
 
-// environment is the whole environment of a command, sorted.
-func (s *Server) environment(extra map[string]string) ([]string, error) {
-	merged := make(map[string]string, len(s.env)+len(extra))
-	for k, v := range s.env {
+// environment is the whole environment of a command, sorted: base and extra.
+func (s *Server) environment(base, extra map[string]string) ([]string, error) {
+	merged := make(map[string]string, len(base)+len(extra))
+	for k, v := range base {
 		merged[k] = v
 	}
 	for k, v := range extra {
@@ -198,9 +211,10 @@ func checkVariable(k, v string) error {
 	return nil
 }
 
-// start starts a claimed command and the goroutine that sees it to its end.
-func (s *Server) start(e *entry, req execd.RunRequest, spec Spec) (*job, error) {
-	j := &job{srv: s, id: spec.ID, req: req, stop: make(chan string, 1), finished: make(chan struct{})}
+// start starts a claimed command, in a session or in none (nil), and the
+// goroutine that sees it to its end.
+func (s *Server) start(e *entry, req execd.RunRequest, spec Spec, in *session) (*job, error) {
+	j := &job{srv: s, id: spec.ID, req: req, session: in, stop: make(chan string, 1), finished: make(chan struct{})}
 	keep := j.keep()
 	j.stdout, j.stderr = newCapture(keep), newCapture(keep)
 	if !j.captured() && req.Rein != nil {
@@ -211,7 +225,11 @@ func (s *Server) start(e *entry, req execd.RunRequest, spec Spec) (*job, error) 
 	}
 	if !req.Background {
 		j.stream = newStream(req.Rein != nil && req.Rein.Raw)
-		j.stream.greet(j.id, false)
+		name := j.id
+		if in != nil && req.Rein == nil {
+			name = in.id // as OpenSandbox has it
+		}
+		j.stream.greet(name, false)
 	}
 	if !s.begin() {
 		s.commands.fail(e, errClosed)

@@ -72,6 +72,7 @@ type Server struct {
 	files    place
 	mux      *http.ServeMux
 	commands *registry
+	sessions sessions
 
 	spillLeft atomic.Int64
 	meter     meter
@@ -168,6 +169,9 @@ func (s *Server) routes() {
 		"POST /command":           s.runCommand,
 		"DELETE /command":         s.interruptCommand,
 		"GET /command/{a}/{b}":    s.askCommand,
+		"POST /session":           s.createSession,
+		"POST /session/{id}/run":  s.runInSession,
+		"DELETE /session/{id}":    s.deleteSession,
 		"GET /rein/features":      s.features,
 		"GET /rein/port":          s.portOwner,
 		"POST /rein/pause":        s.pause,

@@ -29,6 +29,7 @@ type job struct {
 	id      string
 	req     execd.RunRequest
 	proc    Process
+	session *session // nil: none
 	started time.Time
 	stop    chan string // a reason to end it; room for one
 
@@ -207,6 +208,9 @@ func (j *job) conclude(reason string, held bool) {
 			o.ExitCode = &e.Code
 		}
 		o.PipeStatus, o.OOMKilled = e.PipeStatus, e.OOMKilled
+	}
+	if j.session != nil {
+		o.Session = j.srv.sessions.ran(j.session, j.proc, reason == "" && o.ExitCode != nil)
 	}
 	j.mu.Lock()
 	o.Stdout, o.Stderr = outputs(&j.stdout, &j.stderr, j.keep())

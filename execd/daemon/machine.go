@@ -32,6 +32,10 @@ type Spec struct {
 	// UID and GID override the machine's user. GID without UID is not asked for;
 	// UID without GID keeps the machine's group.
 	UID, GID *uint32
+	// KeepState asks for the shell's directory and exported variables at its
+	// end (Stateful), of a StateKeeper only. MergeStderr sends standard error where standard output
+	// goes, in the order of writing.
+	KeepState, MergeStderr bool
 }
 
 // Process is a started command: the leader, which is the shell, and everything
@@ -52,6 +56,21 @@ type Process interface {
 	Exit() Exit
 	// Gone is closed when no process of the command is left.
 	Gone() <-chan struct{}
+}
+
+// StateKeeper is implemented by machines that may be able to tell in which state
+// a shell ended: their processes are Stateful.
+type StateKeeper interface {
+	// KeepsState reports whether this one is. The answer never changes.
+	KeepsState() bool
+}
+
+// Stateful is implemented by processes of a StateKeeper.
+type Stateful interface {
+	// State returns in which directory the shell of a command with
+	// Spec.KeepState ended, and its exported variables. It is valid once Done
+	// is closed, and until Gone is. An error says why it is not known.
+	State() (dir string, env []string, err error)
 }
 
 // Exit is how a leader ended.

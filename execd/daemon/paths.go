@@ -53,14 +53,19 @@ func literal(p, base string) (string, error) {
 
 // workingDirectory checks the cwd of a command; exact takes it as it is.
 func (s *Server) workingDirectory(cwd string, exact bool) (string, error) {
+	return s.directoryFrom(s.cfg.Cwd, cwd, exact)
+}
+
+// directoryFrom is workingDirectory from another directory than the daemon's.
+func (s *Server) directoryFrom(base, cwd string, exact bool) (string, error) {
 	if cwd == "" {
-		cwd = s.cfg.Cwd
+		cwd, exact = base, true
 	}
 	read := s.expand
 	if exact {
 		read = literal
 	}
-	dir, err := read(cwd, s.cfg.Cwd)
+	dir, err := read(cwd, base)
 	if err != nil {
 		return "", err
 	}

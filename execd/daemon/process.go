@@ -27,6 +27,7 @@ type osProcess struct {
 	killed   atomic.Bool // we sent SIGKILL
 	killOnce sync.Once
 	exit     Exit
+	state    []byte // what a shell with Spec.KeepState wrote
 	done     chan struct{}
 	gone     chan struct{}
 }
@@ -44,6 +45,7 @@ func (p *osProcess) Gone() <-chan struct{} { return p.gone }
 func (p *osProcess) finish(e Exit) {
 	if e.Err == nil && e.Signal == 0 {
 		e.PipeStatus = p.files.pipeStatus()
+		p.state = p.files.shellState()
 	}
 	died := e.Signal == syscall.SIGKILL || e.Err != nil || e.Signal == 0 && e.Code == 128+int(syscall.SIGKILL)
 	e.OOMKilled = died && !p.killed.Load() && p.oomBefore >= 0 && p.os.oomKills() > p.oomBefore

@@ -35,7 +35,7 @@ func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 	if strings.HasPrefix(command, "-") || strings.HasPrefix(command, "+") {
 		command = " " + command // not options of the shell
 	}
-	req := wardenRequest{Path: shell, Args: []string{filepath.Base(shell), "-c", command}, Dir: spec.Dir, Env: spec.Env}
+	req := wardenRequest{Path: shell, Args: []string{filepath.Base(shell), "-c", command}, Dir: spec.Dir, Env: spec.Env, Merge: spec.MergeStderr}
 	if err := m.identity(spec, &req); err != nil {
 		return req, nil, err
 	}
@@ -51,6 +51,13 @@ func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 		}
 		files.script = path
 		req.Args = []string{filepath.Base(shell), path}
+	}
+	if spec.KeepState {
+		if err := m.keepState(spec, &req, files, bash); err != nil {
+			files.remove()
+			return req, nil, err
+		}
+		return req, files, nil
 	}
 	if bash && m.bash.usable() && hasPipeline(spec.Command) && !hasKey(spec.Env, "BASH_ENV") {
 		path := filepath.Join(m.opts.Dir, spec.ID+".ps")
@@ -114,9 +121,16 @@ type commandFiles struct {
 	script     string
 	status     *os.File
 	statusPath string
+	state      *os.File
+	statePath  string
 }
 
 func (c *commandFiles) remove() {
+	if c.state != nil {
+		c.state.Close()
+		os.Remove(c.statePath)
+		c.state = nil
+	}
 	if c.script != "" {
 		os.Remove(c.script)
 	}

@@ -156,14 +156,26 @@ func (w *wardenProc) collect(leader int) error {
 
 // start forks the command from this thread, whose privileges it inherits.
 func (w *wardenProc) start(req wardenRequest, fds []int) (int, error) {
-	if len(fds) != 2 {
+	if len(fds) != req.Input.descriptors() {
 		return 0, syscall.EBADF
+	}
+	std := []uintptr{w.null, 0, 0}
+	switch {
+	case req.Input == inputTerminal:
+		std[0], std[1], std[2] = uintptr(fds[0]), uintptr(fds[0]), uintptr(fds[0])
+	case req.Merge:
+		std[1], std[2] = uintptr(fds[0]), uintptr(fds[0])
+	default:
+		std[1], std[2] = uintptr(fds[0]), uintptr(fds[1])
+	}
+	if req.Input == inputPipe {
+		std[0] = uintptr(fds[2])
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   req.Dir,
 		Env:   req.Env,
-		Files: []uintptr{w.null, uintptr(fds[0]), uintptr(fds[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Files: std,
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: req.Input == inputTerminal},
 	}
 	if w.setup.Cgroup != "" {
 		// Born in it (CLONE_INTO_CGROUP): there is no moment outside.

@@ -20,6 +20,8 @@ const maxWardenMessage = 16 << 20
 // wardenRequest asks a warden to start a program. No string holds a NUL byte.
 type wardenRequest struct {
 	Switch   bool
+	Input    wardenInput
+	Merge    bool // standard error goes where standard output goes
 	UID, GID uint32
 	Dir      string
 	Path     string
@@ -27,12 +29,35 @@ type wardenRequest struct {
 	Env      []string
 }
 
+// wardenInput is what a program reads: nothing; a pipe, whose descriptor follows
+// those of the outputs; or a terminal, the only descriptor, which is all three
+// and controls the program's session.
+type wardenInput byte
+
+const (
+	inputNone wardenInput = iota
+	inputPipe
+	inputTerminal
+)
+
+// descriptors is how many accompany the request.
+func (i wardenInput) descriptors() int { return [...]int{2, 3, 1}[i] }
+
+// Bits of the first byte of a request, above those of wardenInput.
+const (
+	requestSwitch = 1 << 2
+	requestMerge  = 1 << 3
+)
+
 func (r wardenRequest) append(b []byte) []byte {
-	var sw byte
+	first := byte(r.Input)
 	if r.Switch {
-		sw = 1
+		first |= requestSwitch
 	}
-	b = append(b, sw)
+	if r.Merge {
+		first |= requestMerge
+	}
+	b = append(b, first)
 	b = binary.LittleEndian.AppendUint32(b, r.UID)
 	b = binary.LittleEndian.AppendUint32(b, r.GID)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(r.Args)))
@@ -52,7 +77,10 @@ func parseWardenRequest(b []byte) (wardenRequest, error) {
 	if len(b) < 17 {
 		return r, errWardenRequest
 	}
-	r.Switch = b[0] == 1
+	r.Switch, r.Merge, r.Input = b[0]&requestSwitch != 0, b[0]&requestMerge != 0, wardenInput(b[0]&3)
+	if r.Input > inputTerminal || b[0]>>4 != 0 {
+		return r, errWardenRequest
+	}
 	r.UID = binary.LittleEndian.Uint32(b[1:])
 	r.GID = binary.LittleEndian.Uint32(b[5:])
 	nargs, nenv := binary.LittleEndian.Uint32(b[9:]), binary.LittleEndian.Uint32(b[13:])
