@@ -3,7 +3,7 @@
 # The rest:   build lint fmt readme example bench bench-peers stress fuzz clean
 
 GO      ?= go
-BINS    := bin/rein bin/rein-execd bin/rein-runsc
+BINS    := bin/rein bin/rein-keep bin/rein-execd bin/rein-runsc
 GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w'
 
 # make imports LANG from the environment, where it is a locale (en_US.UTF-8).

@@ -37,7 +37,7 @@ type config struct {
 
 func main() {
 	var c config
-	flag.StringVar(&c.bin, "bin", "bin", "directory of rein, rein-execd and rein-runsc")
+	flag.StringVar(&c.bin, "bin", "bin", "directory of rein and its other programs")
 	flag.IntVar(&c.creates, "creates", 30, "sandboxes created per subject")
 	flag.IntVar(&c.commands, "commands", 300, "commands run per subject")
 	flag.IntVar(&c.parallel, "parallel", 50, "sandboxes at once with -stress")

@@ -21,7 +21,7 @@ func stateOf(c config, runtime string) string { return filepath.Join(c.stateDir,
 // provider is rein with one runtime, with a state directory of the benchmark.
 func provider(c config, runtime string) (*local.Provider, error) {
 	o := local.Options{
-		Rein: filepath.Join(c.bin, "rein"), Execd: filepath.Join(c.bin, "rein-execd"),
+		Keep: filepath.Join(c.bin, "rein-keep"), Execd: filepath.Join(c.bin, "rein-execd"),
 		Runtime: runtime, StateDir: stateOf(c, runtime),
 	}
 	if runtime == "gvisor" {

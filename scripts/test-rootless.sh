@@ -35,7 +35,7 @@ git ls-files -z -co --exclude-standard | while IFS= read -r -d '' f; do
 	if [ -e "$f" ]; then printf '%s\0' "$f"; fi # a deleted file is still in the index
 done | xargs -0 cp --parents -t "$copy/tree"
 mkdir "$copy/tree/bin"
-cp bin/rein bin/rein-execd bin/rein-runsc "$copy/tree/bin"
+cp bin/rein bin/rein-keep bin/rein-execd bin/rein-runsc "$copy/tree/bin"
 chown -R "$user:" "$copy/tree" "$copy/exec"
 
 # go test starts a test binary through this program. Go's own work directory is

@@ -17,31 +17,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rein-sh/rein/sandbox/local"
 )
 
-// The hidden commands are the processes a local sandbox consists of. They are
-// told apart before anything else is looked at, because many may start at once.
-func main() {
-	if len(os.Args) == 2 {
-		switch os.Args[1] {
-		case "keep":
-			os.Exit(hidden(local.Keep))
-		case "nest":
-			os.Exit(hidden(local.Nest))
-		}
-	}
-	os.Exit(untilForced())
-}
-
-func hidden(body func() error) int {
-	if err := body(); err != nil {
-		fmt.Fprintln(os.Stderr, "rein:", clean(err.Error()))
-		return exitFailure
-	}
-	return exitOK
-}
+func main() { os.Exit(untilForced()) }
 
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")

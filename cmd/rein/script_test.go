@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,34 +16,12 @@ import (
 
 // TestMain makes this test binary stand in for rein, so that the scripts run
 // the code under test, with the race detector when the tests have it.
-//
-// Sandboxes are real. Their keeper must be free of cgo, which a test binary
-// seldom is, so it is the rein of the build, like rein-execd and the runtime.
+// Sandboxes are real: rein's other programs are those of the build.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "keep" {
-		becomeKeeper()
-	}
-	if strings.HasPrefix(os.Args[0], "/proc/self/fd/") { // how package local starts rein where no path leads to it
-		main()
-	}
 	testscript.Main(m, map[string]func(){"rein": main})
 }
 
-// keeperName is the rein of the build, beside the copies of this binary that
-// the scripts run.
-const keeperName = "rein-of-the-build"
-
-// becomeKeeper does not return.
-func becomeKeeper() {
-	self, err := os.Executable()
-	if err == nil {
-		err = syscall.Exec(filepath.Join(filepath.Dir(self), keeperName), os.Args, os.Environ())
-	}
-	fmt.Fprintln(os.Stderr, "the keeper of the build cannot be started:", err)
-	os.Exit(1)
-}
-
-// binaries is the directory with rein, rein-execd and rein-runsc. What is missing is
+// binaries is the directory with rein-keep, rein-execd and rein-runsc. What is missing is
 // built, as make build does it.
 func binaries(t *testing.T) string {
 	t.Helper()
@@ -57,7 +33,7 @@ func binaries(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"rein", "rein-execd", "rein-runsc"} {
+	for _, name := range []string{"rein-keep", "rein-execd", "rein-runsc"} {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err == nil {
 			continue
@@ -74,13 +50,6 @@ func binaries(t *testing.T) string {
 
 func TestScripts(t *testing.T) {
 	bin := binaries(t)
-	scripted, err := exec.LookPath("rein") // testscript has put it first
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(bin, "rein"), filepath.Join(filepath.Dir(scripted), keeperName)); err != nil && !errors.Is(err, fs.ErrExist) {
-		t.Fatal(err)
-	}
 	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 var greet []byte
 
 func main() {
-	bin := flag.String("bin", "../../bin", "directory of rein, rein-execd and rein-runsc")
+	bin := flag.String("bin", "../../bin", "directory of rein-keep, rein-execd and rein-runsc")
 	runtime := flag.String("runtime", "gvisor", "gvisor or runc")
 	flag.Parse()
 	if err := embed(context.Background(), *bin, *runtime); err != nil {
@@ -49,7 +49,7 @@ func embed(ctx context.Context, bin, runtime string) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(state)) }()
 
 	o := local.Options{
-		Rein:     filepath.Join(bin, "rein"),
+		Keep:     filepath.Join(bin, "rein-keep"),
 		Execd:    filepath.Join(bin, "rein-execd"),
 		Runtime:  runtime,
 		StateDir: state,

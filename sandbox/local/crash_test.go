@@ -28,7 +28,7 @@ const creatorArg = "creator-for-crash-test"
 // and kills it. It prints a line as each phase begins.
 func creator(runtime, stateDir, bin string) int {
 	o := options(runtime, stateDir)
-	o.Rein = filepath.Join(bin, "rein")
+	o.Keep = filepath.Join(bin, "rein-keep")
 	p, err := local.New(o)
 	if err != nil {
 		fmt.Println(err)

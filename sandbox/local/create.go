@@ -66,7 +66,7 @@ func (p *Provider) keeperConfig(id string, spec sandbox.Spec, plan cgroupPlan) k
 			Separation: p.separation(), Limits: p.runtime.limits(spec.Resources, plan),
 		}},
 		Dir: p.dir(id), Records: filepath.Join(p.recordsDir(), id),
-		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Rein: p.opts.Rein, Token: rand.Text() + rand.Text(),
+		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Keep: p.opts.Keep, Token: rand.Text() + rand.Text(),
 		SameUser: p.sameUser(), Cgroup: plan, StartTimeout: p.opts.StartTimeout,
 	}
 }
@@ -146,10 +146,10 @@ func (p *Provider) idsDir() string { return filepath.Join(p.opts.StateDir, "ids"
 
 func (p *Provider) idsPath(base int) string { return filepath.Join(p.idsDir(), strconv.Itoa(base)) }
 
-// startKeeper runs rein keep, detached, and waits for its reply. A keeper
+// startKeeper runs rein-keep, detached, and waits for its reply. A keeper
 // whose creator goes away before the reply ends its sandbox itself.
 func (p *Provider) startKeeper(ctx context.Context, cfg keeperConfig) error {
-	cmd := exec.Command(p.opts.Rein, "keep")
+	cmd := exec.Command(p.opts.Keep, "keep")
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -169,7 +169,7 @@ func (p *Provider) startKeeper(ctx context.Context, cfg keeperConfig) error {
 		return hostError("create", cfg.Info.ID, err)
 	}
 	if err := cmd.Start(); err != nil {
-		return hostError("start "+p.opts.Rein, cfg.Info.ID, err)
+		return hostError("start "+p.opts.Keep, cfg.Info.ID, err)
 	}
 	// The keeper outlives us; while we live, we reap it.
 	reaped := make(chan struct{})

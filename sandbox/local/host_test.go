@@ -55,7 +55,7 @@ func TestProblems(t *testing.T) {
 		fatal  bool
 	}{
 		{"nothing wrong", good, "", false},
-		{"Ubuntu 24.04", with(func(f *hostFacts) { f.AppArmorRestricts, f.Namespaces, f.Rein = "1", refused, "/opt/rein" }), "profile rein /opt/rein", true},
+		{"Ubuntu 24.04", with(func(f *hostFacts) { f.AppArmorRestricts, f.Namespaces, f.Keep = "1", refused, "/opt/rein" }), "profile rein /opt/rein", true},
 		{"Ubuntu 24.04 with a profile", with(func(f *hostFacts) { f.AppArmorRestricts = "1" }), "", false},
 		{"Ubuntu 24.04 as root", with(func(f *hostFacts) { f.AppArmorRestricts, f.Root = "1", true }), "", false},
 		{"Debian switch", with(func(f *hostFacts) { f.UnprivilegedClone, f.Namespaces = "0", refused }), "kernel.unprivileged_userns_clone=1", true},

@@ -240,7 +240,7 @@ func TestImageConfiguration(t *testing.T) {
 			if r, err := box.Wait(t.Context(), sandbox.EntrypointID); err != nil || !r.OK() {
 				t.Errorf("the entrypoint: %+v %v", r.Outcome, err)
 			}
-			script := `pwd; echo "$GREETING"; echo "$PATH"; cat /tmp/started; touch made && echo made; cat ../mine; echo; cat ../roots 2>/dev/null || echo no; id -un; echo "$HOME"; grep -c nameserver /etc/resolv.conf`
+			script := `pwd; echo "$GREETING"; echo "$PATH"; cat /tmp/started; touch made && echo made; cat ../mine; echo; cat ../roots 2>/dev/null && echo || echo no; id -un; echo "$HOME"; grep -c nameserver /etc/resolv.conf`
 			r, err := box.Run(t.Context(), sandbox.Command{Shell: script})
 			if err != nil {
 				t.Fatal(err)

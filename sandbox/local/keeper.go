@@ -29,7 +29,7 @@ type keeperConfig struct {
 	Spec         sandbox.Spec  `json:"spec"`    // with resources filled in
 	Runtime      ociRuntime    `json:"runtime"`
 	Execd        string        `json:"execd"`
-	Rein         string        `json:"rein"`
+	Keep         string        `json:"keep"` // rein-keep, which the nest is too
 	Token        string        `json:"token"`
 	SameUser     bool          `json:"same_user"`
 	Image        *rootImage    `json:"image,omitempty"` // nil: the host's
@@ -68,7 +68,7 @@ type keeper struct {
 	reason string
 }
 
-// Keep is the body of the hidden command "rein keep". It returns when the
+// Keep is the body of the command "rein-keep keep". It returns when the
 // sandbox is gone. It must be called from the main goroutine: the kernel ties
 // the nest to the thread that starts it, so that thread must live as long as
 // the keeper does.

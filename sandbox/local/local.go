@@ -1,9 +1,9 @@
 // Package local creates sandboxes on this machine with an OCI runtime and
 // nothing else: no daemon, no root, no image, no network.
 //
-// Each sandbox has one host process, the keeper (rein keep), which owns the
+// Each sandbox has one host process, the keeper (rein-keep), which owns the
 // sandbox's only network link, its deadline and its control socket. The keeper
-// starts the nest (rein nest) as the first process of new user, pid, mount,
+// starts the nest (rein-keep again) as the first process of new user, pid, mount,
 // network and IPC namespaces; the nest lays out the root file system there and
 // becomes the OCI runtime. Everything the sandbox consists of lives in those
 // namespaces, so the kernel itself removes all of it when the nest dies, and
@@ -33,9 +33,9 @@ import (
 
 // Options configure the provider. Only StateDir is required.
 type Options struct {
-	// Rein and Execd are rein's own binaries. Empty: beside the running
+	// Keep and Execd are rein-keep and rein-execd. Empty: beside the running
 	// executable, then $PATH.
-	Rein, Execd string
+	Keep, Execd string
 	// Runtime is "gvisor" (the default), "runc", "crun", or the path of
 	// another OCI runtime with runc's command line.
 	Runtime string
@@ -100,7 +100,7 @@ func New(o Options) (*Provider, error) {
 	// What is missing is said by Create and Probe: the rest works without.
 	var missing []error
 	var err error
-	if p.opts.Rein, err = findBinary(o.Rein, "rein"); err != nil {
+	if p.opts.Keep, err = findBinary(o.Keep, "rein-keep"); err != nil {
 		missing = append(missing, err)
 	}
 	if p.opts.Execd, err = findBinary(o.Execd, "rein-execd"); err != nil {

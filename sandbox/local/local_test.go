@@ -36,7 +36,7 @@ func binary(name string) string {
 }
 
 func options(runtime, stateDir string) local.Options {
-	o := local.Options{Rein: binary("rein"), Execd: binary("rein-execd"), Runtime: runtime, StateDir: stateDir}
+	o := local.Options{Keep: binary("rein-keep"), Execd: binary("rein-execd"), Runtime: runtime, StateDir: stateDir}
 	if runtime == "gvisor" {
 		o.RuntimePath = binary("rein-runsc")
 	}
@@ -45,7 +45,7 @@ func options(runtime, stateDir string) local.Options {
 
 func provider(t *testing.T, runtime string) *local.Provider {
 	t.Helper()
-	if _, err := os.Stat(binary("rein")); err != nil {
+	if _, err := os.Stat(binary("rein-keep")); err != nil {
 		t.Fatalf("%v: run make build", err)
 	}
 	state := t.TempDir()

@@ -26,7 +26,7 @@ const (
 	nestControlFD = 3
 	nestRuntimeFD = 4 // the OCI runtime's binary, which the nest's user may not be able to open by path
 	nestExecdFD   = 5 // execd's binary
-	nestReinFD    = 6 // rein's own binary, for the same reason
+	nestSelfFD    = 6 // the nest's own binary, for the same reason
 )
 
 // nestRoot is the private tmpfs on which the nest builds everything. It is
@@ -62,7 +62,7 @@ type nestReply struct {
 	Hint     string `json:"hint,omitempty"`
 }
 
-// Nest is the body of the hidden command "rein nest": the first process of a
+// Nest is the body of the command "rein-keep nest": the first process of a
 // sandbox's namespaces. It prepares the network and the root file system and
 // then becomes the OCI runtime; it returns only when that failed, after it has
 // told the keeper why.
@@ -72,7 +72,7 @@ func Nest() error {
 	conn, err := net.FileConn(control)
 	control.Close()
 	if err != nil {
-		return fmt.Errorf("the nest is started by rein keep, not by hand: %w", err)
+		return fmt.Errorf("the nest is started by its keeper, not by hand: %w", err)
 	}
 	uc := conn.(*net.UnixConn)
 	defer uc.Close()

@@ -105,16 +105,16 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 	}
 	defer execdBin.Close()
 
-	reinBin, err := os.Open(k.cfg.Rein)
+	self, err := os.Open(k.cfg.Keep)
 	if err != nil {
 		return nil, err
 	}
-	defer reinBin.Close()
+	defer self.Close()
 
-	cmd := exec.Command("/proc/self/fd/"+strconv.Itoa(nestReinFD), "nest")
+	cmd := exec.Command("/proc/self/fd/"+strconv.Itoa(nestSelfFD), "nest")
 	cmd.Env = []string{}
 	cmd.Dir = "/"
-	cmd.ExtraFiles = []*os.File{theirs, runtimeBin, execdBin, reinBin}
+	cmd.ExtraFiles = []*os.File{theirs, runtimeBin, execdBin, self}
 	if k.cfg.Runtime.Kind == kindGVisor {
 		cmd.ExtraFiles = withRoom(cmd.ExtraFiles, theirs)
 	}

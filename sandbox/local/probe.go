@@ -27,7 +27,7 @@ type hostFacts struct {
 	Landlock          bool
 	Namespaces        error // what happened when the namespaces were really made
 	Runtime           error // what happened when the runtime was asked its version
-	Rein              string
+	Keep              string
 }
 
 func readSysctl(name string) string {
@@ -72,7 +72,7 @@ func problemsOf(f hostFacts) []sandbox.Problem {
 		add(true, "sudo sysctl -w kernel.unprivileged_userns_clone=1", "only root may make user namespaces (kernel.unprivileged_userns_clone is 0)")
 	}
 	if !f.Root && f.AppArmorRestricts == "1" && f.Namespaces != nil {
-		add(true, appArmorRemedy(f.Rein), "AppArmor lets only profiled programs make user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)")
+		add(true, appArmorRemedy(f.Keep), "AppArmor lets only profiled programs make user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)")
 	}
 	if f.Namespaces != nil && len(ps) == 0 {
 		add(true, "run on a kernel and in a container that allow new user namespaces (docker run --security-opt seccomp=unconfined --security-opt systempaths=unconfined)",
@@ -110,7 +110,7 @@ func (p *Provider) Probe(ctx context.Context) (sandbox.Report, error) {
 			Problems: []sandbox.Problem{{What: p.missing.Error(), Remedy: sandbox.HintOf(p.missing), Fatal: true}}}, nil
 	}
 	f := staticFacts()
-	f.Rein = p.opts.Rein
+	f.Keep = p.opts.Keep
 	f.Namespaces = p.tryNamespaces(ctx)
 	if out, err := exec.CommandContext(ctx, p.runtime.Path, "--version").CombinedOutput(); err != nil {
 		f.Runtime = fmt.Errorf("%s --version: %w: %s", p.runtime.Path, err, bytes.TrimSpace(out))
@@ -132,13 +132,13 @@ func (p *Provider) tryNamespaces(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		base = 0x5fff * idRange // next to those of sandboxes, used by none
 	}
-	bin, err := os.Open(p.opts.Rein)
+	bin, err := os.Open(p.opts.Keep)
 	if err != nil {
 		return err
 	}
 	defer bin.Close()
 	// By descriptor: the path may lie where the mapped user cannot go.
-	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", "version")
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", "try")
 	cmd.ExtraFiles = []*os.File{bin}
 	cmd.Env = []string{}
 	cmd.Dir = "/"
