@@ -198,13 +198,14 @@ func endLeftovers(p Process) {
 func (s *Server) features(w http.ResponseWriter, _ *http.Request) {
 	t := s.cfg.Machine.Traits()
 	_, ports := s.cfg.Machine.(PortOwner)
+	_, interactive := s.cfg.Machine.(Interactive)
 	var reduced []string
 	if m, ok := s.cfg.Machine.(Reducer); ok {
 		reduced = m.Reduced()
 	}
 	reply(w, execd.Features{
 		Version: s.cfg.Version, CallIDs: true, Spill: true, Capture: true,
-		PipeStatus: t.PipeStatus, OOMFlag: t.OOMFlag, PortOwner: ports, Sessions: s.hasSessions(),
+		PipeStatus: t.PipeStatus, OOMFlag: t.OOMFlag, PortOwner: ports, Sessions: s.hasSessions(), PTY: interactive,
 		Separation: t.Separation, User: t.User, Reduced: reduced,
 	})
 }

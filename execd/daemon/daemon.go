@@ -73,6 +73,7 @@ type Server struct {
 	mux      *http.ServeMux
 	commands *registry
 	sessions sessions
+	ptys     ptys
 
 	spillLeft atomic.Int64
 	meter     meter
@@ -172,6 +173,10 @@ func (s *Server) routes() {
 		"POST /session":           s.createSession,
 		"POST /session/{id}/run":  s.runInSession,
 		"DELETE /session/{id}":    s.deleteSession,
+		"POST /pty":               s.createPTY,
+		"GET /pty/{id}":           s.ptyStatus,
+		"DELETE /pty/{id}":        s.deletePTY,
+		"GET /pty/{id}/ws":        s.servePTY,
 		"GET /rein/features":      s.features,
 		"GET /rein/port":          s.portOwner,
 		"POST /rein/pause":        s.pause,
