@@ -84,6 +84,10 @@ const (
 	KindResumeIntent    Kind = "sandbox.resume.intent"
 	KindResumed         Kind = "sandbox.resumed"
 	KindKillFailed      Kind = "sandbox.kill.failed"
+	KindSessionIntent   Kind = "session.intent"
+	KindSessionOutcome  Kind = "session.outcome"
+	KindTerminalIntent  Kind = "terminal.intent"
+	KindTerminalOutcome Kind = "terminal.outcome" // also a detachment
 )
 
 // Entry is what a caller gives to Append.

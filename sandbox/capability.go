@@ -37,6 +37,8 @@ const (
 
 	CapConfine          Capability = "confine"            // file operations held beneath a directory, with exact names, lines and conditions
 	CapStderrInSessions Capability = "stderr_in_sessions" // the streams of a session's commands stay apart
+	CapSessions         Capability = "sessions"           // commands that share a directory and variables
+	CapPTY              Capability = "pty"                // programs that are typed to, at a terminal or with pipes
 	CapNetworkRefuse    Capability = "network_refuse"     // what is denied is refused at once, not left to time out
 	CapExecdGuard       Capability = "execd_guard"        // user code can neither ask an execd for anything nor end it
 )
@@ -47,7 +49,7 @@ var Capabilities = []Capability{
 	CapPipeStatus, CapOOMFlag, CapLabels, CapRenew, CapPause, CapMounts,
 	CapNetworkDeny, CapNetworkRecord, CapSeparation, CapKernel,
 	CapLimitCPU, CapLimitMemory, CapLimitPIDs, CapLimitDisk,
-	CapConfine, CapStderrInSessions, CapNetworkRefuse, CapExecdGuard,
+	CapConfine, CapStderrInSessions, CapSessions, CapPTY, CapNetworkRefuse, CapExecdGuard,
 }
 
 // CheckCapabilities returns an error for the first unknown name.

@@ -19,6 +19,11 @@ type Command struct {
 	Cwd     string            // empty: the sandbox's working directory
 	Env     map[string]string // added to the sandbox's environment
 	Timeout time.Duration     // 0 means DefaultTimeout; there is no "none"
+	// Session, when set, is the id of the session to run in: Cwd and Env stay
+	// with it, an empty Cwd is where the command before ended, and
+	// Result.Outcome.Session says what is left to the next. KindNotFound when it
+	// has ended, KindConflict while another command runs in it.
+	Session string
 	// Background returns at once; ask with Status and Wait.
 	Background bool
 	// Stdout and Stderr, when either is set, receive every byte as it comes and

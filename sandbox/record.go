@@ -44,6 +44,40 @@ type CallIntent struct {
 	Env        []string `json:"env,omitempty"` // names only
 	TimeoutMS  int64    `json:"timeout_ms"`
 	Background bool     `json:"background,omitempty"`
+	Session    string   `json:"session,omitempty"` // in which it runs
+}
+
+// SessionRecord is the data of audit.KindSessionIntent and KindSessionOutcome.
+type SessionRecord struct {
+	Tool    string   `json:"tool"`
+	Op      string   `json:"op"` // open, close
+	Session string   `json:"session,omitempty"`
+	Cwd     string   `json:"cwd,omitempty"`
+	Env     []string `json:"env,omitempty"` // names only
+	// Of the outcome.
+	OK         bool     `json:"ok"`
+	DurationMS int64    `json:"duration_ms,omitempty"`
+	Failure    *Failure `json:"error,omitempty"`
+}
+
+// TerminalRecord is the data of audit.KindTerminalIntent and
+// KindTerminalOutcome. What is typed and printed is in no record.
+type TerminalRecord struct {
+	Tool     string   `json:"tool"`
+	Op       string   `json:"op"` // open, attach, detach, close
+	Terminal string   `json:"terminal,omitempty"`
+	Command  string   `json:"command,omitempty"` // masked, at most 2 KiB
+	SHA256   string   `json:"command_sha256,omitempty"`
+	Cwd      string   `json:"cwd,omitempty"`
+	Env      []string `json:"env,omitempty"` // names only
+	Pipe     bool     `json:"pipe,omitempty"`
+	// Of the outcome.
+	OK         bool     `json:"ok"`
+	BytesIn    int64    `json:"bytes_in,omitempty"`
+	BytesOut   int64    `json:"bytes_out,omitempty"`
+	ExitCode   *int     `json:"exit_code,omitempty"`
+	DurationMS int64    `json:"duration_ms,omitempty"`
+	Failure    *Failure `json:"error,omitempty"`
 }
 
 // CallOutcome is the data of audit.KindCallOutcome.

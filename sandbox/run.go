@@ -103,6 +103,8 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 		return bad("%v is no timeout", c.Timeout)
 	case strings.TrimSpace(c.Shell) == "":
 		return bad("the command is empty")
+	case c.Background && c.Session != "":
+		return bad("a session runs nothing in the background")
 	case c.Background && (c.Stdout != nil || c.Stderr != nil):
 		return bad("a command in the background streams nothing: its output is in its log")
 	}
@@ -114,7 +116,13 @@ const maxSummary = 2 << 10
 
 func (s *Sandbox) callIntent(c Command) CallIntent {
 	sum := sha256.Sum256([]byte(c.Shell))
-	summary := s.opt.Masker.String(c.Shell) // before the cut, which could split a value
+	return CallIntent{Tool: c.Tool, Session: c.Session, Command: s.summary(c.Shell), Bytes: len(c.Shell), SHA256: hex.EncodeToString(sum[:]), Cwd: c.Cwd,
+		Env: names(c.Env), TimeoutMS: c.Timeout.Milliseconds(), Background: c.Background}
+}
+
+// summary is what is recorded of a command's text.
+func (s *Sandbox) summary(shell string) string {
+	summary := s.opt.Masker.String(shell) // before the cut, which could split a value
 	if len(summary) > maxSummary {
 		cut := maxSummary
 		for !utf8.RuneStart(summary[cut]) {
@@ -122,8 +130,7 @@ func (s *Sandbox) callIntent(c Command) CallIntent {
 		}
 		summary = summary[:cut] + "…"
 	}
-	return CallIntent{Tool: c.Tool, Command: summary, Bytes: len(c.Shell), SHA256: hex.EncodeToString(sum[:]), Cwd: c.Cwd,
-		Env: names(c.Env), TimeoutMS: c.Timeout.Milliseconds(), Background: c.Background}
+	return summary
 }
 
 // call is one command on its way.
@@ -148,7 +155,7 @@ func (c *call) request() execd.RunRequest {
 	cmd, f := c.command, c.sandbox.features
 	req := execd.RunRequest{Command: cmd.Shell, Cwd: cmd.Cwd, Background: cmd.Background,
 		Timeout: cmd.Timeout.Milliseconds(), Envs: cmd.Env}
-	if req.Cwd == "" && !f.CallIDs { // another daemon's working directory is its own
+	if req.Cwd == "" && !f.CallIDs && cmd.Session == "" { // another daemon's working directory is its own
 		req.Cwd = c.sandbox.Info().Cwd
 	}
 	if f.CallIDs {
@@ -175,7 +182,7 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	done := make(chan struct{})
 	watched := make(chan struct{})
 	go func() { defer close(watched); c.watch(ctx, looking, done, cancel) }()
-	outcome, err := s.client.Run(stream, c.request(), c.event)
+	outcome, err := c.send(stream)
 	close(done)
 	stopLooking()
 	<-watched
@@ -200,6 +207,15 @@ func (c *call) run(ctx context.Context) (Result, error) {
 	}
 	c.blame(ctx, &r)
 	return r, c.fate(ctx, r)
+}
+
+// send has execd run the command.
+func (c *call) send(ctx context.Context) (execd.Outcome, error) {
+	client := c.sandbox.client
+	if c.command.Session != "" {
+		return client.RunInSession(ctx, c.command.Session, c.request(), c.event)
+	}
+	return client.Run(ctx, c.request(), c.event)
 }
 
 // fate is the error of a call whose outcome is known, but is not its own.
