@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -112,7 +113,7 @@ func readEvents(r io.Reader, each func(Event)) (readOutcome, error) {
 					each(e)
 				}
 				if done := seen.add(e); done {
-					return seen, nil
+					return seen, notStarted(e)
 				}
 			}
 		}
@@ -124,6 +125,15 @@ func readEvents(r io.Reader, each func(Event)) (readOutcome, error) {
 			return seen, fmt.Errorf("%w: %w", ErrCut, err)
 		}
 	}
+}
+
+// notStarted is the error in which another daemon says that a command could not
+// be started: words in place of an exit code.
+func notStarted(e Event) error {
+	if e.Error == nil || e.Rein != nil || !strings.HasPrefix(e.Error.Value, "fork/exec ") {
+		return nil
+	}
+	return &Error{Status: http.StatusBadRequest, Code: e.Error.Name, Message: e.Error.Value}
 }
 
 // parseEvent reads one line: a JSON object, with or without the prefix of
@@ -194,7 +204,7 @@ func (o *readOutcome) add(e Event) (done bool) {
 		case err == nil && n >= 0:
 			o.ExitCode = &n
 		case err == nil:
-			o.killed = true
+			o.killed, o.Signal = true, signalIn(e.Error.Traceback)
 		}
 	}
 	return true

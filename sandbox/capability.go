@@ -41,6 +41,8 @@ const (
 	CapPTY              Capability = "pty"                // programs that are typed to, at a terminal or with pipes
 	CapNetworkRefuse    Capability = "network_refuse"     // what is denied is refused at once, not left to time out
 	CapExecdGuard       Capability = "execd_guard"        // user code can neither ask an execd for anything nor end it
+	CapTreeEnd          Capability = "tree_end"           // all that a command started ends with it, whatever it did to get away
+	CapUnprivileged     Capability = "unprivileged"       // commands hold no privileges and inherit nothing of execd's
 )
 
 // Capabilities lists every capability in the order they are shown.
@@ -49,7 +51,7 @@ var Capabilities = []Capability{
 	CapPipeStatus, CapOOMFlag, CapLabels, CapRenew, CapPause, CapMounts,
 	CapNetworkDeny, CapNetworkRecord, CapSeparation, CapKernel,
 	CapLimitCPU, CapLimitMemory, CapLimitPIDs, CapLimitDisk,
-	CapConfine, CapStderrInSessions, CapSessions, CapPTY, CapNetworkRefuse, CapExecdGuard,
+	CapConfine, CapStderrInSessions, CapSessions, CapPTY, CapNetworkRefuse, CapExecdGuard, CapTreeEnd, CapUnprivileged,
 }
 
 // CheckCapabilities returns an error for the first unknown name.

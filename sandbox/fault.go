@@ -105,10 +105,7 @@ func kindOfStatus(e *execd.Error) Kind {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusTooManyRequests:
 		return KindUnavailable
 	}
-	if inTheWay(e) {
-		return KindConflict
-	}
-	return KindInternal
+	return kindInWords(e)
 }
 
 func hintOf(e *execd.Error) string {

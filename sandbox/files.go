@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -103,7 +104,7 @@ func (s *Sandbox) readLines(ctx context.Context, p string, o ReadOptions) (Conte
 
 func (s *Sandbox) readBytes(ctx context.Context, p string, o ReadOptions) (Content, error) {
 	d, err := s.client.Download(ctx, execd.DownloadRequest{Path: p, Root: s.root(o.Access), Offset: o.Offset, Length: o.Max})
-	if e, ok := errors.AsType[*execd.Error](err); ok && e.Code == execd.CodeRange { // nothing there
+	if e, ok := errors.AsType[*execd.Error](err); ok && e.Status == http.StatusRequestedRangeNotSatisfiable { // nothing there
 		info, err := s.stat(ctx, o.Access, p)
 		return Content{Size: info.Size}, err
 	}
@@ -160,7 +161,10 @@ func (s *Sandbox) upload(ctx context.Context, op, path string, r io.Reader, size
 		if o.ExpectedHash != "" && !s.ours() {
 			return unsupported(op, path, "compares no hashes")
 		}
-		mode := octal(o.Mode)
+		mode, err := s.uploadMode(ctx, o, path)
+		if err != nil {
+			return err
+		}
 		src := &source{}
 		src.start(r, nil)
 		up, err := s.client.Upload(ctx, execd.UploadMetadata{Path: s.abs(path), Mode: &mode,

@@ -24,11 +24,32 @@ func undecided(e *execd.Error) bool {
 	return false
 }
 
-// inTheWay reports whether a daemon that has one status for all that goes wrong
-// says that something exists already.
-func inTheWay(e *execd.Error) bool {
-	return e.Status == http.StatusInternalServerError && strings.Contains(strings.ToLower(e.Message), "exist") &&
-		!strings.Contains(strings.ToLower(e.Message), "not exist")
+// kindInWords is the kind of an error of a daemon that has one status for all
+// that goes wrong.
+func kindInWords(e *execd.Error) Kind {
+	says := func(text string) bool { return strings.Contains(strings.ToLower(e.Message), text) }
+	switch {
+	case e.Status != http.StatusInternalServerError:
+	case says("exist") && !says("not exist"), says("not a directory"), says("is a directory"):
+		return KindConflict
+	case says("invalid pattern"):
+		return KindInvalid
+	}
+	return KindInternal
+}
+
+// uploadMode is the mode that a file is written with, in execd's notation. Ours
+// takes 0 for what WriteOptions.Mode says; another takes it for its own default,
+// or leaves what is there.
+func (s *Sandbox) uploadMode(ctx context.Context, o WriteOptions, path string) (int, error) {
+	if o.Mode != 0 || s.ours() {
+		return octal(o.Mode), nil
+	}
+	_, err := s.stat(ctx, o.Access, s.abs(path))
+	if execd.IsNotFound(err) {
+		return 644, nil
+	}
+	return 0, err
 }
 
 // blame says of a command that was ended by our interrupt that it was, where

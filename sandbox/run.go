@@ -103,6 +103,8 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 		return bad("%v is no timeout", c.Timeout)
 	case strings.TrimSpace(c.Shell) == "":
 		return bad("the command is empty")
+	case strings.Contains(c.Shell, "\x00"):
+		return bad("the command holds a NUL byte, which no shell takes")
 	case c.Background && c.Session != "":
 		return bad("a session runs nothing in the background")
 	case c.Background && (c.Stdout != nil || c.Stderr != nil):

@@ -51,7 +51,7 @@ if [ ! -s "$cache/rootfs.tar" ]; then
 	mv "$cache/rootfs.tar.new" "$cache/rootfs.tar"
 	rm -rf "$root"
 fi
-ls -lh "$cache/rootfs.tar" | awk '{ print $5 }'
+du -h "$cache/rootfs.tar" | cut -f 1
 
 dir=$(mktemp -d /var/tmp/rein-opensandbox.XXXXXX)
 bridge=rein-osb
@@ -67,7 +67,16 @@ stop() {
 	ip link delete "$bridge" 2>/dev/null || true
 	rm -rf "$dir"
 }
-trap 'status=$?; [ "$status" -eq 0 ] || { tail -n 40 "$dir/server.log" 2>/dev/null >&2; cp "$dir"/*.log "$cache" 2>/dev/null; }; stop; exit "$status"' EXIT
+finish() {
+	local status=$?
+	if [ "$status" -ne 0 ]; then
+		tail -n 40 "$dir/server.log" >&2 || true
+		cp "$dir"/*.log "$cache" || true
+	fi
+	stop
+	exit "$status"
+}
+trap finish EXIT
 
 say "Docker"
 # A bridge of its own and no rules in the firewall: ports are published by

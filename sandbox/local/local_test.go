@@ -85,7 +85,7 @@ func expected(runtime string) []sandbox.Capability {
 		sandbox.CapExec, sandbox.CapProcesses, sandbox.CapFiles, sandbox.CapBackground, sandbox.CapCallIDs, sandbox.CapCaps,
 		sandbox.CapSpill, sandbox.CapPipeStatus, sandbox.CapLabels, sandbox.CapRenew, sandbox.CapMounts,
 		sandbox.CapNetworkDeny, sandbox.CapNetworkRecord, sandbox.CapLimitDisk, sandbox.CapLimitPIDs,
-		sandbox.CapConfine, sandbox.CapNetworkRefuse, sandbox.CapExecdGuard,
+		sandbox.CapConfine, sandbox.CapNetworkRefuse, sandbox.CapExecdGuard, sandbox.CapTreeEnd, sandbox.CapUnprivileged,
 	}
 	root := os.Geteuid() == 0
 	if runtime == "gvisor" {

@@ -205,5 +205,6 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 	return append(as, yes(sandbox.CapLimitPIDs, p.runtime.pidsEnforcer()), yes(sandbox.CapLimitDisk, "tmpfs"),
 		yes(sandbox.CapConfine, "execd"), yes(sandbox.CapStderrInSessions, "execd"),
 		yes(sandbox.CapSessions, "execd"), yes(sandbox.CapPTY, "execd"),
-		yes(sandbox.CapNetworkRefuse, "keeper"), yes(sandbox.CapExecdGuard, "execd"))
+		yes(sandbox.CapNetworkRefuse, "keeper"), yes(sandbox.CapExecdGuard, "execd"),
+		yes(sandbox.CapTreeEnd, "execd"), yes(sandbox.CapUnprivileged, "execd"))
 }

@@ -15,8 +15,8 @@ import (
 var (
 	byServer = []sandbox.Capability{sandbox.CapLabels, sandbox.CapRenew, sandbox.CapPause, sandbox.CapLimitCPU, sandbox.CapLimitMemory}
 	byExecd  = []sandbox.Capability{sandbox.CapExec, sandbox.CapProcesses, sandbox.CapFiles, sandbox.CapBackground}
-	byOwn    = []sandbox.Capability{sandbox.CapCallIDs, sandbox.CapCaps, sandbox.CapSpill, sandbox.CapPipeStatus, sandbox.CapConfine, sandbox.CapStderrInSessions,
-		sandbox.CapSessions, sandbox.CapPTY}
+	byOwn    = []sandbox.Capability{sandbox.CapCallIDs, sandbox.CapCaps, sandbox.CapSpill, sandbox.CapPipeStatus, sandbox.CapConfine,
+		sandbox.CapStderrInSessions, sandbox.CapSessions, sandbox.CapPTY, sandbox.CapTreeEnd, sandbox.CapUnprivileged}
 )
 
 // absent says why nobody has the rest.

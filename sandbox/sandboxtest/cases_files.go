@@ -30,15 +30,15 @@ func fileCases() []Case {
 		{Name: "files/by bytes", Needs: files, run: byBytes},
 		{Name: "files/bounded read", Needs: files, run: boundedRead},
 		{Name: "files/missing", Needs: files, run: missingFile},
-		{Name: "files/directory is no file", Needs: files, run: directoryIsNoFile},
-		{Name: "files/FIFO, device, socket refused", Needs: append(caps(sandbox.CapProcesses), both...),
+		{Name: "files/directory is no file", Needs: exact, run: directoryIsNoFile},
+		{Name: "files/FIFO, device, socket refused", Needs: append(caps(sandbox.CapProcesses, sandbox.CapConfine), both...),
 			Programs: []string{"mkfifo", "perl"}, run: specialFiles},
 		{Name: "files/list", Needs: files, run: list},
 		{Name: "files/search", Needs: files, run: search},
 		{Name: "files/mkdir", Needs: files, run: makeDirs},
 		{Name: "files/remove", Needs: both, run: remove},
 		{Name: "files/move", Needs: files, run: move},
-		{Name: "files/at once", Needs: files, run: filesAtOnce},
+		{Name: "files/at once", Needs: exact, run: filesAtOnce},
 	}
 	for _, size := range []int64{0, 1, 4096, 1<<20 + 1, 32 << 20, 256 << 20} {
 		rows = append(rows, Case{Name: fmt.Sprintf("files/%d bytes up and down", size), Needs: files,

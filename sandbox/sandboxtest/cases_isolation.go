@@ -13,15 +13,16 @@ import (
 func isolationCases() []Case {
 	processes := caps(sandbox.CapExec, sandbox.CapFiles, sandbox.CapProcesses)
 	separation := append(caps(sandbox.CapSeparation), processes...)
+	bare := append(caps(sandbox.CapUnprivileged), processes...)
 	guard := append(caps(sandbox.CapExecdGuard), processes...)
 	return []Case{
 		{Name: "isolation/no host environment", Needs: caps(sandbox.CapExec), run: noHostEnvironment},
 		{Name: "isolation/no environment in /proc", Needs: processes, run: procEnvironment},
-		{Name: "isolation/no inherited descriptors", Needs: processes, run: descriptors},
+		{Name: "isolation/no inherited descriptors", Needs: bare, run: descriptors},
 		{Name: "isolation/no host files", Needs: caps(sandbox.CapExec, sandbox.CapFiles), run: noHostFiles},
 		{Name: "isolation/execd's token is nowhere", Needs: processes, run: tokenHidden},
 		{Name: "isolation/survives kill -9 -1", Needs: guard, fresh: true, run: killEverything},
-		{Name: "isolation/no new privileges", Needs: processes, run: noPrivileges},
+		{Name: "isolation/no new privileges", Needs: bare, run: noPrivileges},
 		{Name: "isolation/execd cannot be touched", Needs: separation, Programs: []string{"perl", "stat"}, fresh: true, run: untouchable},
 		{Name: "isolation/spill cannot be written", Needs: append(caps(sandbox.CapSpill, sandbox.CapCallIDs), separation...), run: spillReadOnly},
 		{Name: "isolation/execd needs its token", Needs: guard, Programs: []string{"bash"}, run: needsToken},
@@ -48,7 +49,7 @@ func procEnvironment(e *env) {
 	for line := range strings.Lines(stdout(first)) {
 		name, _, _ := strings.Cut(line, "=")
 		switch name {
-		case "PATH", "HOME", "TERM", "HOSTNAME", "container", "LANG", "LC_ALL", "PWD", "SHLVL", "_", "USER", "LOGNAME", "SHELL", "TMPDIR", "REIN_SUITE", "second line\n":
+		case "PATH", "HOME", "TERM", "HOSTNAME", "container", "LANG", "LC_ALL", "PWD", "SHLVL", "_", "USER", "LOGNAME", "SHELL", "TMPDIR", "OPENSANDBOX_ID", "REIN_SUITE", "second line\n":
 		default:
 			e.Errorf("/proc/1/environ has %q", line)
 		}

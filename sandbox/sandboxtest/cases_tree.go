@@ -13,15 +13,17 @@ import (
 // treeCases are about what a command is made of: processes, and their end.
 func treeCases() []Case {
 	tree := caps(sandbox.CapExec, sandbox.CapFiles, sandbox.CapProcesses)
+	ends := append(caps(sandbox.CapTreeEnd), tree...)
+	told := append(caps(sandbox.CapCallIDs), tree...)
 	rows := []Case{
 		{Name: "tree/own signal", Needs: tree, run: ownSignal},
 		{Name: "tree/signal of a child is 128+n", Needs: tree, run: childSignal},
-		{Name: "tree/leftovers of a normal exit", Needs: tree, Programs: []string{"setsid"}, run: leftovers},
-		{Name: "tree/stdout held open", Needs: tree, run: heldOpen},
-		{Name: "tree/zombies reaped", Needs: tree, run: zombies},
+		{Name: "tree/leftovers of a normal exit", Needs: ends, Programs: []string{"setsid"}, run: leftovers},
+		{Name: "tree/stdout held open", Needs: told, run: heldOpen},
+		{Name: "tree/zombies reaped", Needs: ends, run: zombies},
 		{Name: "tree/prompts never hang", Needs: tree, Programs: []string{"perl"}, run: prompts},
-		{Name: "tree/interrupt is TERM first", Needs: tree, run: interruptTerm},
-		{Name: "tree/interrupt ends the stubborn", Needs: tree, run: interruptStubborn},
+		{Name: "tree/interrupt is TERM first", Needs: told, run: interruptTerm},
+		{Name: "tree/interrupt ends the stubborn", Needs: told, run: interruptStubborn},
 	}
 	// Each leaves a process that writes to the file beat for ever.
 	for name, shell := range map[string]string{
@@ -40,7 +42,11 @@ func treeCases() []Case {
 				programs = append(programs, p)
 			}
 		}
-		rows = append(rows, Case{Name: "tree/timeout kills/" + name, Needs: tree, Programs: programs,
+		needs := tree
+		if strings.Contains(shell, "setsid") || strings.Contains(shell, "set -m") { // out of the group
+			needs = ends
+		}
+		rows = append(rows, Case{Name: "tree/timeout kills/" + name, Needs: needs, Programs: programs,
 			run: func(e *env) { killsTree(e, shell) }})
 	}
 	return rows

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rein-sh/rein/execd"
 )
 
@@ -305,6 +307,15 @@ func (e *events) Write(b []byte) (int, error) {
 // Flush passes on what there is.
 func (e *events) Flush() { _ = http.NewResponseController(e.ResponseWriter).Flush() }
 
+// signalOf is the original's word for the signal in an event of rein's.
+func signalOf(line []byte) string {
+	var ev execd.Event
+	if json.Unmarshal(line, &ev) == nil && ev.Rein != nil && ev.Rein.Outcome != nil && ev.Rein.Outcome.KilledBy == "" {
+		return unix.SignalNum(ev.Rein.Outcome.Signal).String()
+	}
+	return "killed"
+}
+
 func plain(line []byte) []byte {
 	if !bytes.Contains(line, []byte(`"rein"`)) && !bytes.Contains(line, []byte(`"error"`)) {
 		return line
@@ -313,10 +324,10 @@ func plain(line []byte) []byte {
 	if json.Unmarshal(line, &ev) != nil || ev["type"] == nil {
 		return line
 	}
-	delete(ev, "rein")
 	if fault, ok := ev["error"].(map[string]any); ok && fault["evalue"] == "-1" {
-		fault["traceback"] = []string{"signal: killed"}
+		fault["traceback"] = []string{"signal: " + signalOf(line)}
 	}
+	delete(ev, "rein")
 	b, err := json.Marshal(ev)
 	if err != nil {
 		return line
