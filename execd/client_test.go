@@ -52,7 +52,7 @@ func TestRunAgainstOpenSandbox(t *testing.T) {
 		{"failure", `{"type":"error","error":{"ename":"CommandExecError","evalue":"3","traceback":["exit status 3"]},"timestamp":2}`,
 			execd.Outcome{ExitCode: code(3)}, nil},
 		{"killed", `{"type":"error","error":{"ename":"CommandExecError","evalue":"-1","traceback":["signal: killed"]},"timestamp":2}`, execd.Outcome{Signal: "SIGKILL"}, nil},
-		{"not started", `{"type":"error","error":{"ename":"CommandExecError","evalue":"fork/exec /bin/bash: argument list too long","traceback":[]},"timestamp":2}`, execd.Outcome{}, 
+		{"not started", `{"type":"error","error":{"ename":"CommandExecError","evalue":"fork/exec /bin/bash: argument list too long","traceback":[]},"timestamp":2}`, execd.Outcome{},
 			&execd.Error{Status: 400, Code: "CommandExecError", Message: "fork/exec /bin/bash: argument list too long"}},
 		{"with the prefix of server-sent events", "event: x\nid: 1\n: comment\ndata: {\"type\":\"execution_complete\",\"timestamp\":2}\n\n", execd.Outcome{ExitCode: code(0)}, nil},
 		{"unknown events", `{"type":"status","text":"busy","timestamp":1}` + "\n{}\n" + `{"type":"execution_complete","timestamp":2}`, execd.Outcome{ExitCode: code(0)}, nil},
