@@ -39,8 +39,10 @@ func (s *Store) source(r Reference) (source, error) {
 // reports whether it was the one.
 func (s *Store) fetch(ctx context.Context, r Reference, p *plan) (bool, error) {
 	name := dirName(p.digest)
-	held, err := s.lock(ctx, name, unix.LOCK_EX, func() { s.progress(Progress{Reference: r.String(), Stage: StageWait}) })
-	if err != nil {
+	held, err := s.lock(ctx, name, unix.LOCK_EX, func() { s.progress(Progress{Reference: r.String(), Stage: StageWait}) },
+		// Who fetched it may use it already, for as long as a sandbox lives.
+		func() (bool, error) { m, err := s.readMarker(name); return m != nil, err })
+	if held == nil || err != nil {
 		return false, err
 	}
 	m, err := s.readMarker(name)

@@ -21,8 +21,9 @@ import (
 const lockPoll = 50 * time.Millisecond
 
 // lock takes an image's lock; the file is its owner. While others hold it,
-// waiting is called once and the lock is asked for until ctx ends.
-func (s *Store) lock(ctx context.Context, name string, how int, waiting func()) (*os.File, error) {
+// waiting is called once and the lock is asked for until ctx ends, or until
+// needless says that it is not needed any more: then the file is nil.
+func (s *Store) lock(ctx context.Context, name string, how int, waiting func(), needless func() (bool, error)) (*os.File, error) {
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
 	for {
@@ -33,6 +34,11 @@ func (s *Store) lock(ctx context.Context, name string, how int, waiting func()) 
 		if waiting != nil {
 			waiting()
 			waiting = nil
+		}
+		if needless != nil {
+			if over, err := needless(); over || err != nil {
+				return nil, err
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -140,7 +140,7 @@ func (s *Store) remove(ctx context.Context, i Info) (bool, error) {
 	name := dirName(i.Digest)
 	brief, cancel := context.WithTimeout(ctx, 4*lockPoll) // a List looks whether it gets the lock
 	defer cancel()
-	held, err := s.lock(brief, name, unix.LOCK_EX, nil)
+	held, err := s.lock(brief, name, unix.LOCK_EX, nil, nil)
 	if held == nil && ctx.Err() == nil && brief.Err() != nil {
 		return false, nil
 	}

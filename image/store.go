@@ -247,7 +247,7 @@ func (s *Store) use(ctx context.Context, r Reference, digest string) (*Image, er
 	if _, err := os.Lstat(s.imagePath(name)); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	held, err := s.lock(ctx, name, unix.LOCK_SH, nil)
+	held, err := s.lock(ctx, name, unix.LOCK_SH, nil, nil)
 	if err != nil {
 		return nil, err
 	}

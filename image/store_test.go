@@ -17,7 +17,8 @@ import (
 	"github.com/rein-sh/rein/image"
 )
 
-// Many who want the same image at once fetch it once.
+// Many who want the same image at once fetch it once, and nobody waits for the
+// others to be done with it.
 func TestOnce(t *testing.T) {
 	f := newFake(t, false)
 	ref, _ := pushed(t, f)
@@ -33,9 +34,11 @@ func TestOnce(t *testing.T) {
 				return
 			}
 			fetched <- img.Fetched
-			if err := img.Close(); err != nil {
-				t.Error(err)
-			}
+			t.Cleanup(func() {
+				if err := img.Close(); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 	wg.Wait()
