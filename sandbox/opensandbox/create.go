@@ -163,7 +163,7 @@ func retried(err error) bool {
 // post sends the request. It outlives ctx for a moment, because the server
 // goes on making what nobody waits for.
 func (p *Provider) post(ctx context.Context, req createRequest) (remote, error) {
-	own, cancel := lingering(ctx, p.opts.CreateTimeout+lingerAfter)
+	own, cancel := p.lingering(ctx, p.opts.CreateTimeout+p.linger)
 	defer cancel()
 	var made remote
 	sent := time.Now()
@@ -177,11 +177,11 @@ func (p *Provider) post(ctx context.Context, req createRequest) (remote, error) 
 	return made, nil
 }
 
-// lingering is a context that outlives ctx by lingerAfter, and ends after most.
-func lingering(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+// lingering is a context that outlives ctx by p.linger, and ends after most.
+func (p *Provider) lingering(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	stop := context.AfterFunc(ctx, func() {
-		if sleep(own, lingerAfter) == nil {
+		if sleep(own, p.linger) == nil {
 			cancel()
 		}
 	})
@@ -198,7 +198,7 @@ func (p *Provider) abandon(ctx context.Context, id string) error {
 // find looks for the sandbox of a creation that was not answered. When nobody
 // waits for it any more, it is ended.
 func (p *Provider) find(ctx context.Context, attempt string, lost error) (remote, error) {
-	own, cancel := lingering(ctx, findTimeout)
+	own, cancel := p.lingering(ctx, findTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
 		found, err := p.list(own, map[string]string{labelAttempt: attempt})

@@ -1,8 +1,10 @@
 package opensandbox_test
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -34,4 +36,20 @@ func wantRefusal(t *testing.T, err error, kind sandbox.Kind, hint string) {
 	if err == nil || sandbox.KindOf(err) != kind || !strings.Contains(sandbox.HintOf(err), hint) {
 		t.Errorf("error %v of kind %q with hint %q, want kind %q and %q in the hint", err, sandbox.KindOf(err), sandbox.HintOf(err), kind, hint)
 	}
+}
+
+// nowhere takes an answer that nobody gets.
+type nowhere struct{}
+
+func (nowhere) Header() http.Header         { return http.Header{} }
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (nowhere) WriteHeader(int)             {}
+
+// copyBody returns what gives the body of a request again and again.
+func copyBody(t *testing.T, r *http.Request) func() io.ReadCloser {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return func() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 }

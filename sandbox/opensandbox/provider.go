@@ -12,6 +12,7 @@
 package opensandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,8 +21,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"context"
 
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
@@ -67,6 +66,7 @@ type Provider struct {
 	server  *client
 	missing error // why rein's execd cannot be put into sandboxes
 	program *program
+	linger  time.Duration // lingerAfter, but for tests
 }
 
 var (
@@ -100,7 +100,7 @@ func New(o Options) (*Provider, error) {
 		o.Entrypoint = []string{"tail", "-f", "/dev/null"}
 	}
 	o.StateDir = filepath.Join(o.StateDir, "opensandbox")
-	p := &Provider{opts: o, server: newClient(u, o.Key, o.DialContext)}
+	p := &Provider{opts: o, server: newClient(u, o.Key, o.DialContext), linger: lingerAfter}
 	if err := makeStateDir(o.StateDir); err != nil {
 		return nil, err
 	}
