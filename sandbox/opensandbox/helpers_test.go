@@ -14,10 +14,13 @@ import (
 
 type ctx = context.Context
 
+// discard is a record that nobody reads.
+func discard() *audit.Log { return audit.New(io.Discard, audit.Options{}) }
+
 // create makes a sandbox that ends with the test.
 func create(t *testing.T, p sandbox.Provider, spec sandbox.Spec) *sandbox.Sandbox {
 	t.Helper()
-	sb, err := sandbox.Create(t.Context(), p, spec, sandbox.Options{Log: audit.New(io.Discard, audit.Options{})})
+	sb, err := sandbox.Create(t.Context(), p, spec, sandbox.Options{Log: discard()})
 	if err != nil {
 		t.Fatalf("create: %v (hint: %s)", err, sandbox.HintOf(err))
 	}

@@ -45,7 +45,11 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 		return nil // made elsewhere
 	}
 	if rec.Network, err = p.denied(ctx, id); err != nil {
-		return p.fault(ctx, "resume", id, err)
+		// It runs, and perhaps with the network open.
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		return &sandbox.Error{Kind: sandbox.KindLost, Op: "resume", Subject: id, Hint: sandbox.HintOf(err),
+			Err: errors.Join(fmt.Errorf("it was ended: %w", err), p.Kill(own, id))}
 	}
 	if rec.Port == 0 {
 		return nil

@@ -101,7 +101,7 @@ func (w without) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 }
 
 // inMemory is what an interpreter has of none of.
-var inMemory = []sandbox.Capability{sandbox.CapProcesses, sandbox.CapPipeStatus, sandbox.CapPause, sandbox.CapNetworkDeny}
+var inMemory = []sandbox.Capability{sandbox.CapProcesses, sandbox.CapPipeStatus, sandbox.CapPause, sandbox.CapPTY, sandbox.CapNetworkDeny}
 
 func TestSuiteWithServersExecd(t *testing.T) {
 	sandboxtest.Run(t, sandboxtest.Harness{
