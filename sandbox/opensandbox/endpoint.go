@@ -64,7 +64,7 @@ func (p *Provider) address(text string) (string, error) {
 	if host := u.Hostname(); host == "0.0.0.0" || host == "::" {
 		return "", errors.New("the endpoint is the server's bind address " + host)
 	}
-	return strings.TrimSuffix(u.String(), "/"), nil
+	return strings.TrimRight(u.String(), "/"), nil
 }
 
 // client speaks to an execd.

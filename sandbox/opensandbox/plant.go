@@ -98,7 +98,9 @@ func parseFindings(out string) findings {
 		case "uid":
 			f.uid = value
 		case "home":
-			f.home = value
+			if path.IsAbs(value) {
+				f.home = value
+			}
 		case "dir":
 			if f.dir == "" && path.IsAbs(value) {
 				f.dir = value
