@@ -97,9 +97,7 @@ type Terminal struct {
 // running. KindConflict when somebody is attached and o.Takeover is not set.
 func (s *Sandbox) AttachTerminal(ctx context.Context, id string, o execd.AttachOptions, a Access) (*Terminal, error) {
 	t := &Terminal{sandbox: s, access: a, record: TerminalRecord{Op: "attach", Terminal: id, Pipe: o.Pipe}, start: s.opt.Now()}
-	err := s.terminal(ctx, a, &t.record, func(context.Context) (err error) {
-		// The connection outlives the bound of the operation; the caller's
-		// context holds for making it.
+	err := s.terminal(ctx, a, &t.record, func(ctx context.Context) (err error) {
 		t.conn, err = s.client.Attach(ctx, id, o)
 		return err
 	})

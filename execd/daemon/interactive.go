@@ -31,7 +31,7 @@ type InteractiveProcess interface {
 	// Resize changes the terminal's size; with pipes it does nothing.
 	Resize(Size) error
 	// SignalForeground sends sig to the terminal's foreground process group, or
-	// with pipes to the command's.
+	// with pipes, or where the foreground is not known, to the command's.
 	SignalForeground(sig syscall.Signal) error
 }
 
@@ -219,8 +219,18 @@ func (p *interactiveProcess) SignalForeground(sig syscall.Signal) error {
 	if err := c.Control(func(fd uintptr) { group, _ = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) }); err != nil {
 		return err
 	}
-	if group <= 1 || unix.Kill(-group, sig) != nil {
-		return p.Signal(sig) // where the foreground is not known
+	if group > 1 && unix.Kill(-group, sig) == nil {
+		return nil
 	}
-	return nil
+	// gVisor tells the foreground to nobody outside the terminal's session. Two
+	// signals the terminal itself sends there; the others go to the leader's group.
+	switch sig {
+	case syscall.SIGINT:
+		_, err = p.terminal.Write([]byte{'C' & 0x1f})
+	case syscall.SIGQUIT:
+		_, err = p.terminal.Write([]byte{'\\' & 0x1f})
+	default:
+		err = p.Signal(sig)
+	}
+	return err
 }

@@ -25,7 +25,14 @@ type machine struct {
 	cancel context.CancelFunc
 }
 
-var _ daemon.Machine = (*machine)(nil)
+var (
+	_ daemon.Machine     = (*machine)(nil)
+	_ daemon.StateKeeper = (*machine)(nil)
+	_ daemon.Stateful    = (*command)(nil)
+)
+
+// KeepsState implements daemon.StateKeeper.
+func (m *machine) KeepsState() bool { return true }
 
 func newMachine(f *files, c Clock) *machine {
 	m := &machine{files: f, clock: c}
@@ -80,11 +87,27 @@ type command struct {
 	mu     sync.Mutex
 	signal syscall.Signal
 	exit   daemon.Exit
+	dir    string // left by the command
+	env    []string
+}
+
+// State implements daemon.Stateful.
+func (c *command) State() (dir string, env []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dir == "" {
+		return "", nil, errors.New("the interpreter did not end well")
+	}
+	return c.dir, c.env, nil
 }
 
 func (c *command) run(s *shell, spec daemon.Spec) {
+	stderr := c.errw
+	if spec.MergeStderr {
+		stderr = c.outw
+	}
 	code, rest, err := s.run(c.ctx, task{
-		source: spec.Command, dir: spec.Dir, env: spec.Env, stdout: c.outw, stderr: c.errw,
+		source: spec.Command, dir: spec.Dir, env: spec.Env, stdout: c.outw, stderr: stderr,
 	})
 	c.mu.Lock()
 	c.exit = daemon.Exit{Code: code}
@@ -95,6 +118,8 @@ func (c *command) run(s *shell, spec daemon.Spec) {
 		}
 	} else if err != nil {
 		c.exit = daemon.Exit{Err: err}
+	} else if spec.KeepState && s.left != nil {
+		c.dir, c.env = s.left()
 	}
 	c.mu.Unlock()
 	close(c.done)

@@ -63,7 +63,7 @@ func (m *Memory) Name() string { return "memory" }
 func (m *Memory) Probe(context.Context) (sandbox.Report, error) {
 	has := []sandbox.Capability{
 		sandbox.CapExec, sandbox.CapFiles, sandbox.CapBackground, sandbox.CapCallIDs, sandbox.CapCaps,
-		sandbox.CapSpill, sandbox.CapLabels, sandbox.CapRenew, sandbox.CapConfine,
+		sandbox.CapSpill, sandbox.CapLabels, sandbox.CapRenew, sandbox.CapConfine, sandbox.CapSessions, sandbox.CapStderrInSessions,
 	}
 	r := sandbox.Report{Provider: m.Name(), Usable: true}
 	for _, c := range sandbox.Capabilities {

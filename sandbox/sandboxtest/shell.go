@@ -26,6 +26,8 @@ type shell struct {
 	clock Clock
 	// running counts the programs that run now, in the foreground or not.
 	running atomic.Int64
+	// left is what the command left: its directory and exported variables.
+	left func() (dir string, env []string)
 }
 
 // task is one command to interpret.
@@ -77,6 +79,7 @@ func (s *shell) run(ctx context.Context, t task) (code int, rest func(context.Co
 	if ctx.Err() != nil {
 		return 0, rest, ctx.Err()
 	}
+	s.left = func() (string, []string) { return r.Dir, exported(env, r.Vars) }
 	rest = func(ctx context.Context) {
 		wait, _ := syntax.NewParser().Parse(strings.NewReader("wait"), "")
 		_ = r.Run(ctx, wait) // its jobs' failures are nobody's any more
@@ -89,6 +92,23 @@ func (s *shell) run(ctx context.Context, t task) (code int, rest func(context.Co
 		return 2, rest, nil
 	}
 	return 0, rest, nil
+}
+
+// exported lists the variables that a child would have: those of before, but
+// for what was changed.
+func exported(before expand.Environ, changed map[string]expand.Variable) (env []string) {
+	before.Each(func(name string, v expand.Variable) bool {
+		if _, ok := changed[name]; !ok && v.Exported {
+			env = append(env, name+"="+v.Str)
+		}
+		return true
+	})
+	for name, v := range changed {
+		if v.IsSet() && v.Exported && v.Kind == expand.String {
+			env = append(env, name+"="+v.Str)
+		}
+	}
+	return env
 }
 
 // parse parses bash. Its parser takes a carriage return before a newline for a

@@ -51,7 +51,7 @@ type Case struct {
 // Cases returns all rows, in the order they are run.
 func Cases() []Case {
 	return slices.Concat(execCases(), treeCases(), callCases(), outputCases(), fileCases(),
-		confineCases(), lifecycleCases(), endCases(), pauseCases(), isolationCases(), networkCases(), limitCases())
+		confineCases(), lifecycleCases(), endCases(), pauseCases(), sessionCases(), isolationCases(), networkCases(), limitCases())
 }
 
 // Check reports what is wrong with rows: an unknown capability, a name that is
