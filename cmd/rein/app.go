@@ -12,6 +12,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/internal/spelling"
+	"github.com/rein-sh/rein/secret"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -24,7 +25,8 @@ type app struct {
 	out, err *output
 	color    bool // stderr is a terminal that shows colours
 
-	configPath string
+	configPath   string
+	providerKeys []secret.Value // those read so far
 }
 
 const rootHelp = `rein runs an AI agent's tool calls inside a sandbox, under hard limits, and

@@ -33,7 +33,7 @@ func (a *app) labA1Command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.openProvider(f, t)
+			p, err := a.openProvider(cmd.Context(), f, t)
 			if err != nil {
 				return err
 			}

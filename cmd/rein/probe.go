@@ -79,7 +79,7 @@ func (a *app) probeAll(cmd *cobra.Command, f *config.File, t config.Target, othe
 	for _, r := range runtimes {
 		t.Runtime = r
 		report := sandbox.Report{Provider: t.Provider, Runtime: r}
-		p, err := a.openProvider(f, t)
+		p, err := a.openProvider(cmd.Context(), f, t)
 		if err == nil {
 			report, err = p.Probe(cmd.Context())
 		}
@@ -98,7 +98,7 @@ func (a *app) printProbe(reports []sandbox.Report) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 3, ' ', 0)
 	fmt.Fprint(w, "CAPABILITY")
 	for _, r := range reports {
-		fmt.Fprintf(w, "\t%s", strings.ToUpper(cleanLine(r.Provider+"/"+r.Runtime)))
+		fmt.Fprintf(w, "\t%s", strings.ToUpper(cleanLine(strings.TrimSuffix(r.Provider+"/"+r.Runtime, "/"))))
 	}
 	fmt.Fprint(w, "\nusable")
 	for _, r := range reports {

@@ -164,15 +164,15 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if worker, err = newWorker(m, key, f.onDenial); err != nil {
 		return o, nil, err
 	}
+	provider, err := a.openProvider(cmd.Context(), file, target)
+	if err != nil {
+		return o, nil, err
+	}
 	masker, err := a.masker(cmd.Context(), file.Config, key)
 	if err != nil {
 		return o, nil, err
 	}
 	state, err := a.env.stateDir()
-	if err != nil {
-		return o, nil, err
-	}
-	provider, err := a.openProvider(file, target)
 	if err != nil {
 		return o, nil, err
 	}

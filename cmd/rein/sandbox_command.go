@@ -59,7 +59,7 @@ func (a *app) open(ctx context.Context, p place) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	provider, err := a.openProvider(f, t)
+	provider, err := a.openProvider(ctx, f, t)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (a *app) keyCommand(ctx context.Context, argv []string) (string, error) {
 }
 
 // masker knows every secret of this host that rein was told of: the model's
-// key and those the configuration lists.
+// key, the provider's, and those the configuration lists.
 func (a *app) masker(ctx context.Context, c config.Config, more ...secret.Value) (*secret.Masker, error) {
 	m := secret.NewMasker()
 	for _, s := range c.Redaction.Secrets {
@@ -84,7 +84,7 @@ func (a *app) masker(ctx context.Context, c config.Config, more ...secret.Value)
 		}
 		m.Add(v)
 	}
-	for _, v := range more {
+	for _, v := range append(more, a.providerKeys...) {
 		if !v.IsZero() {
 			m.Add(v)
 		}

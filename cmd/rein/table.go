@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,12 +21,14 @@ import (
 	"github.com/rein-sh/rein/model/script"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/local"
+	"github.com/rein-sh/rein/sandbox/opensandbox"
 	"github.com/rein-sh/rein/secret"
 )
 
 // providerSettings is what a provider is made from.
 type providerSettings struct {
 	target   config.Target
+	key      secret.Value // of a remote one
 	programs config.Programs
 	stateDir string
 	images   func() (*image.Store, error)
@@ -36,6 +40,7 @@ var providers = []struct {
 	open func(providerSettings) (sandbox.Provider, error)
 }{
 	{"local", func(s providerSettings) (sandbox.Provider, error) { return openLocal(s) }},
+	{config.RemoteProvider, openOpenSandbox},
 }
 
 const hostImage = local.ImageHost
@@ -52,6 +57,34 @@ func openLocal(s providerSettings) (*local.Provider, error) {
 		}
 	}
 	return local.New(o)
+}
+
+func openOpenSandbox(s providerSettings) (sandbox.Provider, error) {
+	o := opensandbox.Options{URL: s.target.URL, Key: s.key, UseServerProxy: s.target.UseServerProxy, EndpointScheme: s.target.EndpointScheme,
+		AcceptWeakEgress: s.target.AcceptWeakEgress, Entrypoint: s.target.Entrypoint, StateDir: s.stateDir}
+	if !s.target.ServerExecdOnly {
+		o.Execd = findExecd(s.programs.Execd)
+	}
+	return opensandbox.New(o)
+}
+
+// findExecd is the path of rein-execd: where the configuration says, beside this
+// program, on PATH, or nowhere.
+func findExecd(configured string) string {
+	if configured != "" {
+		return configured
+	}
+	if self, err := os.Executable(); err == nil {
+		path := filepath.Join(filepath.Dir(self), "rein-execd")
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+			return path
+		}
+	}
+	path, err := exec.LookPath("rein-execd")
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // modelSettings is what a model is made from. key is asked only by those that
@@ -125,15 +158,21 @@ func known() config.Known {
 	return k
 }
 
-// openProvider makes the provider of a target.
-func (a *app) openProvider(f *config.File, t config.Target) (sandbox.Provider, error) {
+// openProvider makes the provider of a target. Its key is read, and masked from
+// then on.
+func (a *app) openProvider(ctx context.Context, f *config.File, t config.Target) (sandbox.Provider, error) {
 	dir, err := a.env.stateDir()
 	if err != nil {
 		return nil, err
 	}
+	key, err := a.readKey(ctx, "provider "+t.Provider, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	a.providerKeys = append(a.providerKeys, key)
 	for _, p := range providers {
 		if p.name == t.Provider {
-			return p.open(providerSettings{target: t, programs: f.Config.Programs, stateDir: dir,
+			return p.open(providerSettings{target: t, key: key, programs: f.Config.Programs, stateDir: dir,
 				images: func() (*image.Store, error) { return a.openImages(f.Config, a.pullEvents()) }})
 		}
 	}
@@ -161,6 +200,9 @@ func resolveTarget(c config.Config, p place) (string, config.Target, error) {
 		return "", t, usage(config.DidYouMean(named, names), "no target %q", named)
 	}
 	if p.runtime != "" {
+		if t.Provider == config.RemoteProvider {
+			return "", t, usage("leave --runtime out: the server has its own", "target %s: provider %s takes no runtime", named, t.Provider)
+		}
 		t.Runtime = p.runtime
 	}
 	if p.image != "" {
@@ -175,6 +217,9 @@ func resolveTarget(c config.Config, p place) (string, config.Target, error) {
 func withTargetDefaults(t config.Target) config.Target {
 	if t.Provider == "" {
 		t.Provider = config.DefaultProvider
+	}
+	if t.Provider == config.RemoteProvider {
+		return t
 	}
 	if t.Runtime == "" {
 		t.Runtime = config.DefaultRuntime

@@ -284,8 +284,8 @@ func ownOnly(require []sandbox.Capability) sandbox.Capability {
 func limitsShown(r sandbox.Resources) []sandbox.Limit {
 	l := limitsOf(r)
 	return []sandbox.Limit{
-		{Resource: "cpu", Value: l["cpu"], EnforcedBy: "opensandbox server"},
-		{Resource: "memory", Value: l["memory"], EnforcedBy: "opensandbox server"},
+		{Resource: "cpu", Value: l["cpu"], EnforcedBy: "server"},
+		{Resource: "memory", Value: l["memory"], EnforcedBy: "server"},
 		{Resource: "pids", Value: "not known", EnforcedBy: "nobody"},
 		{Resource: "disk", Value: "none", EnforcedBy: "nobody"},
 	}

@@ -52,7 +52,10 @@ func (p *Provider) Probe(ctx context.Context) (sandbox.Report, error) {
 		return r, nil
 	}
 	r.Usable = true
-	if p.missing != nil {
+	if p.missing == nil {
+		r.Problems = append(r.Problems, sandbox.Problem{What: "rein-execd is put into each sandbox; one that does not let it run is used with the server's execd alone",
+			Remedy: "require: [call_ids]   # under the target: refuse such a sandbox"})
+	} else {
 		r.Problems = append(r.Problems, sandbox.Problem{What: "sandboxes get the server's execd alone: " + p.missing.Error(), Remedy: reinExecdRemedy})
 	}
 	if d := p.server.clock.skew(); d != 0 {
@@ -65,25 +68,24 @@ const reinExecdRemedy = "CGO_ENABLED=0 go install github.com/rein-sh/rein/cmd/re
 
 // ability says who does what in a sandbox that this provider makes.
 func (p *Provider) ability(c sandbox.Capability) sandbox.Ability {
-	a := sandbox.Ability{Capability: c, Available: true, EnforcedBy: "opensandbox"}
+	a := sandbox.Ability{Capability: c, Available: true}
 	switch {
 	case slices.Contains(byServer, c):
-		a.EnforcedBy = "opensandbox server"
+		a.EnforcedBy = "server"
 	case slices.Contains(byExecd, c):
-		a.EnforcedBy = "opensandbox execd"
+		a.EnforcedBy = "server's execd"
 		if p.missing == nil {
-			a.EnforcedBy = "rein-execd, put into the sandbox"
+			a.EnforcedBy = "rein-execd"
 		}
 	case bringsOwn(c) && p.missing == nil:
-		a.EnforcedBy = "rein-execd, put into the sandbox"
-		a.Reason = "where a sandbox does not let rein-execd run, it is made without; require it to have that refused"
+		a.EnforcedBy = "rein-execd"
 	case bringsOwn(c):
-		a.Available, a.EnforcedBy, a.Reason, a.Remedy = false, "", "only rein's own execd has it: "+p.missing.Error(), reinExecdRemedy
+		a.Available, a.EnforcedBy, a.Reason, a.Remedy = false, "", "only rein's own execd has it", ""
 	case c == sandbox.CapNetworkDeny && p.opts.AcceptWeakEgress:
 		a.Available, a.Reason = false, "accept_weak_egress is set: a policy that stops names only is accepted"
 		a.Remedy = "take accept_weak_egress out of the target"
 	case c == sandbox.CapNetworkDeny:
-		a.EnforcedBy = "opensandbox egress (" + enforcedNFT + ")"
+		a.EnforcedBy = "egress " + enforcedNFT
 	default:
 		a.Available, a.EnforcedBy, a.Reason = false, "", absent[c]
 		if a.Reason == "" {

@@ -29,7 +29,7 @@ type Config struct {
 
 // Target is where a run executes.
 type Target struct {
-	Provider  string               `json:"provider,omitempty" jsonschema:"what creates the sandbox: local"`
+	Provider  string               `json:"provider,omitempty" jsonschema:"what creates the sandbox: local or opensandbox"`
 	Runtime   string               `json:"runtime,omitempty" jsonschema:"OCI runtime: gvisor, runc, or the path of another"`
 	Image     string               `json:"image,omitempty" jsonschema:"root file system: host, or an OCI image that images.allow names"`
 	Cwd       string               `json:"cwd,omitempty" jsonschema:"working directory and workspace inside the sandbox"`
@@ -37,6 +37,15 @@ type Target struct {
 	Env       map[string]string    `json:"env,omitempty" jsonschema:"environment of commands; no secrets belong here"`
 	Mounts    []Mount              `json:"mounts,omitempty" jsonschema:"host paths shown inside, none by default"`
 	Require   []sandbox.Capability `json:"require,omitempty" jsonschema:"capabilities without which no sandbox is made"`
+
+	// Of the provider opensandbox only.
+	URL              string   `json:"url,omitempty" jsonschema:"address of the OpenSandbox server"`
+	Key              Key      `json:"key,omitzero" jsonschema:"where the host finds the server's API key; one of env, file, command"`
+	UseServerProxy   bool     `json:"use_server_proxy,omitempty" jsonschema:"reach sandboxes through the server"`
+	EndpointScheme   string   `json:"endpoint_scheme,omitempty" jsonschema:"scheme of sandboxes' endpoints: http or https; empty is that of url"`
+	AcceptWeakEgress bool     `json:"accept_weak_egress,omitempty" jsonschema:"accept a network policy that stops names only"`
+	ServerExecdOnly  bool     `json:"server_execd_only,omitempty" jsonschema:"put no execd of rein's into the sandboxes"`
+	Entrypoint       []string `json:"entrypoint,omitempty" jsonschema:"what the image starts; empty is something that waits"`
 }
 
 // Resources bound a sandbox. A zero takes the provider's default.

@@ -13,7 +13,7 @@ import (
 	"github.com/rein-sh/rein/sandbox"
 )
 
-var known = config.Known{Providers: []string{"local"}, Vendors: []string{"openai", "script"}, Presets: []string{"quick", "standard", "long"}}
+var known = config.Known{Providers: []string{"local", "opensandbox"}, Vendors: []string{"openai", "script"}, Presets: []string{"quick", "standard", "long"}}
 
 func TestDecode(t *testing.T) {
 	f, err := config.Decode("c.yaml", []byte(`
@@ -94,6 +94,12 @@ func TestFaults(t *testing.T) {
 		{"two documents", "target: a\n---\ntarget: b\n", "a second document", ""},
 		{"scalar file", "hello\n", "the file must be a mapping", ""},
 		{"odd name", "targets:\n  \"a b\": {}\n", `"a b" is no name`, ""},
+		{"remote without url", "targets:\n  a: {provider: opensandbox, image: x}\n", `c.yaml:2:3: targets.a.url: no http or https address`, "url: https://"},
+		{"remote with password", "targets:\n  a: {provider: opensandbox, image: x, url: 'https://u:p@h'}\n", `targets.a.url: an address must not contain a user or a password`, "key:"},
+		{"remote without image", "targets:\n  a: {provider: opensandbox, url: 'https://h'}\n", `targets.a.image: provider opensandbox needs an image`, "image: debian:12"},
+		{"remote with runtime", "targets:\n  a: {provider: opensandbox, url: 'https://h', image: x, runtime: runc}\n", `targets.a.runtime: provider opensandbox takes no runtime`, "leave it out"},
+		{"remote with two keys", "targets:\n  a: {provider: opensandbox, url: 'https://h', image: x, key: {env: A, file: /b}}\n", `targets.a.key: exactly one place`, "one of env"},
+		{"remote's key in local", "targets:\n  a: {use_server_proxy: true}\n", `targets.a.use_server_proxy: it is of the provider opensandbox only`, "provider: opensandbox"},
 		{"provider", "targets:\n  a: {provider: locl}\n", `c.yaml:2:7: targets.a.provider: "locl" is not known`, `did you mean "local"?`},
 		{"capability", "targets:\n  a: {require: [seperation]}\n", `no capability "seperation"`, `did you mean "separation"?`},
 		{"default target", "target: bild\ntargets:\n  build: {}\n", `c.yaml:1:1: target: no target "bild"`, `did you mean "build"?`},

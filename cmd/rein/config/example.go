@@ -36,6 +36,13 @@ targets:
     #     target: /data
     #     writable: false
     # require: [separation, network_deny]   # refuse to run without; see rein probe
+  # cluster:              # sandboxes of an OpenSandbox server: docs/opensandbox.md
+  #   provider: opensandbox
+  #   url: https://sandboxes.example.com
+  #   key:
+  #     env: OPENSANDBOX_KEY
+  #   image: debian:12
+  #   use_server_proxy: true   # where only the server can be reached
 
 # OCI images that targets may name besides "host"; without this, none.
 # images:

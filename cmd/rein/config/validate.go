@@ -28,6 +28,7 @@ const (
 	DefaultTargetName = "default"
 	DefaultProvider   = "local"
 	DefaultRuntime    = "gvisor"
+	RemoteProvider    = "opensandbox"
 )
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -132,6 +133,7 @@ func (v *validator) target(at string, t Target, known Known) {
 	if t.Provider == "" || t.Provider == DefaultProvider {
 		v.image(at+".image", t.Image)
 	}
+	v.remote(at, t)
 	for name := range t.Env {
 		if !envName.MatchString(name) {
 			v.fault(at+".env."+name, "letters, digits and underscore", "%q is no name of a variable", name)
@@ -156,6 +158,33 @@ func (v *validator) target(at string, t Target, known Known) {
 			v.fault(at+"."+e.Subject, e.Hint, "%s", e.Err)
 		}
 	}
+}
+
+// remote judges what only a remote provider takes.
+func (v *validator) remote(at string, t Target) {
+	if t.Provider != RemoteProvider {
+		for key, set := range map[string]bool{"url": t.URL != "", "key": !t.Key.IsZero(), "use_server_proxy": t.UseServerProxy,
+			"endpoint_scheme": t.EndpointScheme != "", "accept_weak_egress": t.AcceptWeakEgress,
+			"server_execd_only": t.ServerExecdOnly, "entrypoint": len(t.Entrypoint) > 0} {
+			if set {
+				v.fault(at+"."+key, "write provider: "+RemoteProvider+", or leave it out", "it is of the provider %s only", RemoteProvider)
+			}
+		}
+		return
+	}
+	if t.Runtime != "" {
+		v.fault(at+".runtime", "leave it out: the server has its own", "provider %s takes no runtime", RemoteProvider)
+	}
+	if t.Image == "" || t.Image == "host" {
+		v.fault(at+".image", "such as image: debian:12", "provider %s needs an image that the server can pull", RemoteProvider)
+	}
+	if u, err := url.Parse(t.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		v.fault(at+".url", "such as url: https://sandboxes.example.com", "no http or https address")
+	} else if u.User != nil {
+		v.fault(at+".url", "put the key under key:", "an address must not contain a user or a password")
+	}
+	v.oneOf(at+".endpoint_scheme", t.EndpointScheme, []string{"http", "https"})
+	v.key(at+".key", t.Key, false)
 }
 
 func capabilityNames() []string {
