@@ -164,6 +164,7 @@ func (r *runner) create(ctx context.Context) error {
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
 	r.describe(info)
+	r.warnAbsent(box.Features(), info)
 	r.renewer = newRenewer(r, lease)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is ready"})
 	return nil

@@ -87,7 +87,7 @@ Artifacts:
 |---|---|---|---|
 {{range targets .Network}}| {{.Proto}} {{if .Name}}{{line .Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
 {{end}}{{else}}
-No target was recorded{{if not .NetworkObserved}}: this provider keeps no record of the network{{end}}.
+{{if .NetworkObserved}}No target was recorded.{{else}}Network targets: not observable. This provider keeps no record of the network.{{end}}
 {{end}}
 ## Limits
 

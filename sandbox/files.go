@@ -367,7 +367,8 @@ func checkName(op, p string) error {
 }
 
 func unsupported(op, subject, why string) error {
-	return &Error{Kind: KindUnsupported, Op: op, Subject: subject, Err: errors.New("this sandbox's execd " + why)}
+	return &Error{Kind: KindUnsupported, Op: op, Subject: subject, Err: errors.New("this sandbox's execd " + why),
+		Hint: "rein's own execd can; see rein probe for why it is not in the sandbox"}
 }
 
 // ours reports whether execd honours rein's additions to file operations.
