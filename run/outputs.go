@@ -38,6 +38,9 @@ const (
 // rest from being saved.
 func (r *runner) save(ctx context.Context) error {
 	r.emit(Event{Kind: EventOutputs, Text: "saving the outputs"})
+	if !r.hasFiles() {
+		return nil // said when the sandbox was made
+	}
 	cwd := r.box.Info().Cwd
 	s := &store{r: r, ctx: ctx, cwd: cwd, seen: map[string]bool{}}
 	if err := errors.Join(r.savePatch(ctx, cwd), s.artifacts(), s.spills()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,6 +72,7 @@ func TestScripts(t *testing.T) {
 		Condition: condition(bin),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "keep": keep, "waitfor": waitFor, "goneafter": goneAfter, "registry": registryCommand,
+			"pane": pane, "opensandbox": openSandbox,
 		},
 	})
 }
@@ -79,6 +81,8 @@ func TestScripts(t *testing.T) {
 func condition(bin string) func(string) (bool, error) {
 	return func(name string) (bool, error) {
 		switch name {
+		case "ci":
+			return os.Getenv("CI") == "true", nil
 		case "runc":
 			_, err := exec.LookPath("runc")
 			return err == nil, nil
@@ -187,6 +191,28 @@ func goneAfter(ts *testscript.TestScript, neg bool, args []string) {
 		entries, err := os.ReadDir(path)
 		return err != nil || len(entries) == 0
 	})
+}
+
+// pane REGEXP waits until the screen of the tmux with the socket $TMUX_SOCKET,
+// colours included, matches.
+func pane(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: pane REGEXP")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	var shown string
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if ts.Exec("tmux", "-S", ts.Getenv("TMUX_SOCKET"), "capture-pane", "-p", "-e") == nil {
+			shown = ts.ReadFile("stdout")
+		}
+		if want.MatchString(shown) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("the screen does not match %s:\n%s", args[0], shown)
+		}
+	}
 }
 
 func poll(ts *testscript.TestScript, failure string, done func() bool) {
