@@ -1,6 +1,7 @@
 # make demo   builds rein and shows its main job in a sandbox: no key, no Docker
 # make test   everything a change must pass, with what it needs installed first
-# The rest:   build lint fmt readme example bench bench-peers stress fuzz clean
+# The rest:   build lint fmt readme example bench bench-peers stress fuzz
+#             test-opensandbox verify clean
 
 GO      ?= go
 BINS    := bin/rein bin/rein-keep bin/rein-execd bin/rein-runsc
@@ -16,7 +17,7 @@ $(error LANG=$(LANG): the demo projects are sh, go and python)
 endif
 endif
 
-.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz clean FORCE
+.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz test-opensandbox verify clean FORCE
 .DEFAULT_GOAL := build
 
 build: $(BINS)
@@ -56,6 +57,14 @@ bench-peers:
 
 stress: build
 	@scripts/bench.sh -stress
+
+# Against a real OpenSandbox server, which is installed and started for it.
+test-opensandbox: build
+	@scripts/test-opensandbox.sh
+
+# The conformance suite on every provider, and what it has shown into docs/.
+verify: build
+	@scripts/verify.sh
 
 # Every parser of untrusted bytes, a few seconds each.
 fuzz:

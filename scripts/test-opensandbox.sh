@@ -126,12 +126,15 @@ if [ "${REIN_OPENSANDBOX_IMAGES:-}" = official ]; then
 	execd_image=$official_execd egress_image=$official_egress
 	docker pull -q "$execd_image"
 	docker pull -q "$egress_image"
+	with="$execd_image and $egress_image"
 else
 	execd_image=rein-opensandbox/execd:1 egress_image=rein-opensandbox/egress:1
 	image execd "${REIN_OPENSANDBOX_EXECD:-$standin}"
 	image egress "${REIN_OPENSANDBOX_EGRESS:-$standin}"
 	echo "execd:  ${REIN_OPENSANDBOX_EXECD:-stand-in}"
 	echo "egress: ${REIN_OPENSANDBOX_EGRESS:-stand-in}"
+	with="stand-ins for its execd and egress sidecar"
+	if [ -z "$standin" ]; then with="its own execd and egress sidecar"; fi
 fi
 
 # serve NAME PORT MODE ... starts a server.
@@ -184,5 +187,6 @@ say "tests"
 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/rein-execd" ./cmd/rein-execd
 export REIN_OPENSANDBOX_URL=http://127.0.0.1:18481 REIN_OPENSANDBOX_WEAK_URL=http://127.0.0.1:18482 REIN_OPENSANDBOX_HOST_URL=http://127.0.0.1:18483
 export REIN_OPENSANDBOX_KEY="$key" REIN_OPENSANDBOX_IMAGE=rein-opensandbox/base:1 REIN_OPENSANDBOX_REIN_EXECD="$dir/rein-execd"
+export REIN_OPENSANDBOX_WITH="${server/==/ } and $with"
 if [ "$#" -eq 0 ]; then set -- go test -count=1 -timeout 30m -run '^TestReal' -v ./sandbox/opensandbox; fi
 "$@"

@@ -105,6 +105,8 @@ func TestConformance(t *testing.T) {
 			sandboxtest.Run(t, sandboxtest.Harness{
 				New:  func(t *testing.T) sandbox.Provider { return provider(t, runtime) },
 				Must: expected(runtime),
+
+				Summary: sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), "local-"+runtime, ""),
 			})
 		})
 	}

@@ -52,18 +52,20 @@ var always = []sandbox.Capability{sandbox.CapExec, sandbox.CapFiles, sandbox.Cap
 func TestRealSuiteWithServersExecd(t *testing.T) {
 	realServer(t, "REIN_OPENSANDBOX_URL", nil)
 	sandboxtest.Run(t, sandboxtest.Harness{
-		New:    func(t *testing.T) sandbox.Provider { return imaged{realServer(t, "REIN_OPENSANDBOX_URL", nil)} },
-		Must:   always,
-		Factor: 3,
+		New:     func(t *testing.T) sandbox.Provider { return imaged{realServer(t, "REIN_OPENSANDBOX_URL", nil)} },
+		Must:    always,
+		Factor:  3,
+		Summary: sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), "opensandbox-real", os.Getenv("REIN_OPENSANDBOX_WITH")),
 	})
 }
 
 func TestRealSuiteWithOwnExecd(t *testing.T) {
 	realServer(t, "REIN_OPENSANDBOX_URL", nil)
 	sandboxtest.Run(t, sandboxtest.Harness{
-		New:    func(t *testing.T) sandbox.Provider { return imaged{realServer(t, "REIN_OPENSANDBOX_URL", withOwn)} },
-		Must:   append(always, sandbox.CapCallIDs, sandbox.CapCaps, sandbox.CapSpill, sandbox.CapConfine, sandbox.CapPipeStatus),
-		Factor: 3,
+		New:     func(t *testing.T) sandbox.Provider { return imaged{realServer(t, "REIN_OPENSANDBOX_URL", withOwn)} },
+		Must:    append(always, sandbox.CapCallIDs, sandbox.CapCaps, sandbox.CapSpill, sandbox.CapConfine, sandbox.CapPipeStatus),
+		Factor:  3,
+		Summary: sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), "opensandbox-real-own", os.Getenv("REIN_OPENSANDBOX_WITH")),
 	})
 }
 

@@ -109,7 +109,8 @@ func TestSuiteWithServersExecd(t *testing.T) {
 			h := serve(t, &opensandboxtest.Server{NoPause: true, Tail: time.Second})
 			return without{open(t, h, nil), inMemory}
 		},
-		Must: []sandbox.Capability{sandbox.CapExec, sandbox.CapFiles, sandbox.CapBackground, sandbox.CapLabels, sandbox.CapRenew},
+		Summary: sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), "opensandbox-fake", ""),
+		Must:    []sandbox.Capability{sandbox.CapExec, sandbox.CapFiles, sandbox.CapBackground, sandbox.CapLabels, sandbox.CapRenew},
 	})
 }
 
@@ -119,6 +120,7 @@ func TestSuiteWithOwnExecd(t *testing.T) {
 			h := serve(t, &opensandboxtest.Server{NoPause: true, Tail: time.Second, Prefix: "sandboxes"})
 			return without{open(t, h, func(o *opensandbox.Options) { o.Execd = program(t) }), inMemory}
 		},
+		Summary: sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), "opensandbox-fake-own", ""),
 		Must: []sandbox.Capability{sandbox.CapExec, sandbox.CapFiles, sandbox.CapBackground, sandbox.CapLabels, sandbox.CapRenew,
 			sandbox.CapCallIDs, sandbox.CapCaps, sandbox.CapSpill, sandbox.CapConfine},
 	})

@@ -1,6 +1,7 @@
 package sandboxtest_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -18,7 +19,8 @@ func TestMemory(t *testing.T) {
 		},
 		Must: []sandbox.Capability{
 			sandbox.CapExec, sandbox.CapFiles, sandbox.CapBackground, sandbox.CapCallIDs, sandbox.CapCaps,
-			sandbox.CapSpill, sandbox.CapLabels, sandbox.CapRenew,
+			sandbox.CapSpill, sandbox.CapLabels, sandbox.CapRenew, sandbox.CapConfine,
 		},
+		Summary: sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), "memory", ""),
 	})
 }

@@ -31,6 +31,8 @@ type Harness struct {
 	Resources sandbox.Resources
 	// Factor stretches the times that the suite allows; 0 is 1.
 	Factor float64
+	// Summary, when set, is told at the end what was shown.
+	Summary func(Summary)
 }
 
 // Case is one row of the suite.
@@ -109,12 +111,21 @@ func Run(t *testing.T, h Harness) {
 	}
 	s := &suite{Harness: h, provider: p, report: report, secret: secret, hostFile: hostFile(t, secret)}
 	t.Cleanup(s.close)
+	shown := newTally(report)
+	if h.Summary != nil {
+		t.Cleanup(func() { h.Summary(shown.summary) })
+	}
 	t.Run("cases", func(t *testing.T) { // ends when the parallel ones have
 		for _, c := range cases {
 			t.Run(c.Name, func(t *testing.T) {
 				if missing := s.missing(c.Needs); len(missing) > 0 {
 					t.Skip(strings.Join(missing, "; "))
 				}
+				t.Cleanup(func() { // the last of the case's own
+					if !t.Skipped() {
+						shown.count(c, !t.Failed())
+					}
+				})
 				t.Parallel()
 				s.one(t, c)
 			})

@@ -1,0 +1,115 @@
+package sandboxtest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/sandbox/sandboxtest"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/capabilities.md")
+
+// columns are the runs of the suite that the page shows.
+var columns = []struct{ name, title, how string }{
+	{"memory", "memory", "the in-memory provider of tests: `go test ./sandbox/sandboxtest`"},
+	{"local-gvisor", "local, gVisor", "sandboxes of gVisor, as root: `go test ./sandbox/local`"},
+	{"local-runc", "local, runc", "sandboxes of runc, as root: `go test ./sandbox/local`"},
+	{"opensandbox-fake", "opensandbox, scripted server", "a server in the test's process, whose execd is like OpenSandbox's and whose machines are in memory: `go test ./sandbox/opensandbox`"},
+	{"opensandbox-fake-own", "… with rein-execd", "the same, with rein's execd put into the sandboxes"},
+	{"opensandbox-real", "opensandbox, real server", "opensandbox-server on Docker, started by `make test-opensandbox`"},
+	{"opensandbox-real-own", "… with rein-execd", "the same, with rein's execd put into the sandboxes"},
+}
+
+const page = "../../docs/capabilities.md"
+
+// TestCapabilitiesPage checks that the page shows what the runs of the suite
+// have left in docs/verified. make verify runs them all again.
+func TestCapabilitiesPage(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok1 := strings.Cut(string(text), "<!-- capabilities -->\n")
+	_, after, ok2 := strings.Cut(rest, "<!-- end -->")
+	if !ok1 || !ok2 {
+		t.Fatal("the page has no place for the table")
+	}
+	want := before + "<!-- capabilities -->\n" + table(t) + "<!-- end -->" + after
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(want, string(text)); d != "" {
+		t.Errorf("the page is not what docs/verified gives; go test ./sandbox/sandboxtest -run TestCapabilitiesPage -update\n%s", d)
+	}
+}
+
+func table(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| capability |")
+	rule := "|---|"
+	shown := make([]sandboxtest.Summary, len(columns))
+	for i, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.title)
+		rule += "---|"
+		text, err := os.ReadFile(filepath.Join("../../docs/verified", c.name+".json"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &shown[i])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range shown[i].Capabilities {
+			if err := sandbox.CheckCapabilities([]sandbox.Capability{name}); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	}
+	b.WriteString("\n" + rule + "\n")
+	for _, name := range sandbox.Capabilities {
+		fmt.Fprintf(&b, "| `%s` |", name)
+		for _, s := range shown {
+			fmt.Fprintf(&b, " %s |", cell(s, name))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+	for i, c := range columns {
+		how := c.how
+		if w := shown[i].With; w != "" {
+			how += ", with " + w
+		}
+		fmt.Fprintf(&b, "%d. %s: %s\n", i+1, strings.TrimPrefix(c.title, "… "), how)
+	}
+	return b.String()
+}
+
+func cell(s sandboxtest.Summary, c sandbox.Capability) string {
+	shown, ok := s.Capabilities[c]
+	switch {
+	case !ok:
+		return "not run"
+	case !shown.Available:
+		return "–"
+	case shown.Failed > 0:
+		return fmt.Sprintf("**%d of %d fail**, %s", shown.Failed, shown.Passed+shown.Failed, shown.EnforcedBy)
+	case shown.Passed == 0:
+		return shown.EnforcedBy + ", no case"
+	}
+	return fmt.Sprintf("%s, %d", shown.EnforcedBy, shown.Passed)
+}

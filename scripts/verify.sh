@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# verify.sh runs the conformance suite on every provider, as root, and writes
+# what it has shown into docs/verified and docs/capabilities.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "as root: the Docker daemon needs it, and some of local's limits do" >&2
+	exit 1
+fi
+scripts/need.sh runc:runc
+export REIN_VERIFIED=$PWD/docs/verified
+mkdir -p "$REIN_VERIFIED"
+go test -count=1 -timeout=30m -run '^TestMemory$' ./sandbox/sandboxtest
+go test -count=1 -timeout=30m -run '^TestConformance$' ./sandbox/local
+go test -count=1 -timeout=30m -run '^TestSuite' ./sandbox/opensandbox
+scripts/test-opensandbox.sh
+go test -count=1 -run '^TestCapabilitiesPage$' ./sandbox/sandboxtest -args -update
