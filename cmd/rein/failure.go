@@ -30,7 +30,7 @@ const (
 	exitNeedsHuman  = 6
 	exitLost        = 7
 	exitModel       = 8
-	exitExec        = 125 // "sandbox exec": rein failed, not the command
+	exitExec        = 125 // "sandbox exec" and "shell": rein failed, not the command
 	exitInterrupted = 130
 )
 
@@ -167,7 +167,7 @@ func exitCode(ctx context.Context, cmd *cobra.Command, err error) int {
 	switch {
 	case errors.Is(context.Cause(ctx), errInterrupted):
 		return exitInterrupted
-	case cmd.Name() == "exec":
+	case cmd.Name() == "exec", cmd.Name() == "shell":
 		return exitExec
 	case isUsage(err):
 		return exitUsage

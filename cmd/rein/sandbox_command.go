@@ -24,7 +24,7 @@ is recorded in $XDG_STATE_HOME/rein/sandboxes/ID/audit.jsonl.`
 
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "sandboxes outside a run", sandboxHelp,
-		a.sandboxCreateCommand(), a.sandboxListCommand(), a.sandboxExecCommand(), a.sandboxCopyCommand(),
+		a.sandboxCreateCommand(), a.sandboxListCommand(), a.sandboxExecCommand(), a.sandboxShellCommand(), a.sandboxCopyCommand(),
 		a.sandboxPauseCommand(), a.sandboxResumeCommand(), a.sandboxKillCommand(), a.sandboxGCCommand())
 }
 
