@@ -67,7 +67,7 @@ const (
 // survey is a shell text that says what there is: the architecture, who
 // commands run as and where their home is, a directory in which a program may
 // be run, whether /run can be written, and the environment that the image
-// gives. It leaves nothing behind.
+// gives. It leaves nothing behind but the directory for spills.
 const survey = `# rein survey
 echo "machine=$(uname -m)"
 echo "uid=$(id -u)"
@@ -176,7 +176,7 @@ func (p *Provider) plant(ctx context.Context, id string, ep sandbox.Endpoint, re
 		err = nil // another port may be free
 	}
 	// The program lives on without its file.
-	if _, cleanErr := shell(ctx, c, "rm -rf "+dir); err == nil {
+	if _, cleanErr := shell(ctx, c, "rm -rf "+quoted(dir)); err == nil {
 		err = cleanErr
 	}
 	if err != nil {
@@ -225,7 +225,7 @@ func (p *Provider) start(ctx context.Context, id string, c *execd.Client, ep san
 	}
 	var running string
 	_, err = c.Run(ctx, execd.RunRequest{Cwd: "/", Background: true,
-		Command: fmt.Sprintf(`{ rm -f %[1]s/boot; exec %[1]s/rein-execd; } < %[1]s/boot`, dir)}, func(e execd.Event) {
+		Command: fmt.Sprintf(`{ rm -f %[1]s/boot; exec %[1]s/rein-execd; } < %[1]s/boot`, quoted(dir))}, func(e execd.Event) {
 		if e.Type == execd.EventInit {
 			running = e.Text
 		}
@@ -255,6 +255,9 @@ func (p *Provider) start(ctx context.Context, id string, c *execd.Client, ep san
 		}
 	}
 }
+
+// quoted is a text that a shell takes as it is.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // ours reports whether rein's execd answers there.
 func (p *Provider) ours(ctx context.Context, ep sandbox.Endpoint) bool {

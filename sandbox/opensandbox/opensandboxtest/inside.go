@@ -195,7 +195,7 @@ func (o *ownExecd) begin(r *http.Request) {
 }
 
 // started is a command that starts a program with its boot message as input.
-var started = regexp.MustCompile(`exec (\S+)/rein-execd; } < (\S+)/boot$`)
+var started = regexp.MustCompile(`exec '(\S+)'/rein-execd; } < '(\S+)'/boot$`)
 
 // program plays what programs do that a machine without processes cannot run:
 // say what the sandbox is like, and be rein-execd.
