@@ -15,6 +15,7 @@ import (
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
+	"github.com/rein-sh/rein/tool"
 )
 
 // Options say what to do, where, and under which limits. Only Task, Provider
@@ -49,6 +50,8 @@ type Options struct {
 	// NoShell gives the worker no run_command: it can read and write files, and
 	// the checks are run all the same.
 	NoShell bool
+	// Sessions gives the worker the session tools.
+	Sessions tool.Sessions
 
 	// StateDir holds runs/; it is created with mode 0700.
 	StateDir string

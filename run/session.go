@@ -45,7 +45,7 @@ func (s *Session) Warn(format string, args ...any) { s.r.warn(format, args...) }
 func (s *Session) Tools() (*tool.Set, error) {
 	return tool.Builtin(tool.Options{
 		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
-		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Finish: s.Finish, Shorten: s.r.renewer.shorten,
+		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Sessions: s.r.o.Sessions, Finish: s.Finish, Shorten: s.r.renewer.shorten,
 	})
 }
 

@@ -39,8 +39,10 @@ type Options struct {
 	ReadPrefixes []string
 	// MaxWrite bounds write_file; 0 means DefaultMaxWrite.
 	MaxWrite int
-	// NoShell leaves run_command out.
+	// NoShell leaves run_command out, and with it the session tools.
 	NoShell bool
+	// Sessions gives the session tools.
+	Sessions Sessions
 	// Finish is sandbox_kill: it saves the outputs, judges them and ends the
 	// sandbox, and says in a sentence what came of it. It must be idempotent.
 	Finish func(context.Context) (string, error)
@@ -57,6 +59,9 @@ type builtin struct {
 	gone    atomic.Bool
 	mu      sync.Mutex
 	created bool
+
+	sessions map[string]*openSession // guarded by mu
+	ended    map[string]string       // why a session is there no more
 }
 
 // Builtin returns the built-in tools over one sandbox that exists already.
@@ -67,7 +72,10 @@ func Builtin(o Options) (*Set, error) {
 	if o.MaxWrite == 0 {
 		o.MaxWrite = DefaultMaxWrite
 	}
-	b := &builtin{Options: o, limits: o.Budget.Limits(), cwd: o.Sandbox.Info().Cwd}
+	if err := o.Sessions.check(); err != nil {
+		return nil, err
+	}
+	b := &builtin{Options: o, sessions: map[string]*openSession{}, ended: map[string]string{}, limits: o.Budget.Limits(), cwd: o.Sandbox.Info().Cwd}
 	b.roots = []string{b.cwd, execd.SpillDir}
 	for _, p := range o.ReadPrefixes {
 		if !path.IsAbs(p) || path.Clean(p) == "/" {
@@ -76,8 +84,11 @@ func Builtin(o Options) (*Set, error) {
 		b.roots = append(b.roots, path.Clean(p))
 	}
 	tools := []Tool{b.createTool(), b.runTool(), b.readTool(), b.writeTool(), b.killTool()}
-	if o.NoShell {
+	switch {
+	case o.NoShell:
 		tools = slices.Delete(tools, 1, 2)
+	case o.Sessions.Max > 0:
+		tools = slices.Insert(tools, 2, b.sessionTools()...)
 	}
 	for i := range tools {
 		tools[i].Run = b.guard(tools[i].Name, tools[i].Run)

@@ -31,6 +31,8 @@ const (
 	CodeUnknownTool      = "unknown_tool"
 	CodeUnknownSandbox   = "unknown_sandbox"
 	CodeSandboxLimit     = "sandbox_limit"
+	CodeSessionLimit     = "session_limit"
+	CodeSessionGone      = "session_gone"
 	CodeSandboxGone      = "sandbox_gone"
 	CodeSandboxLost      = "sandbox_lost"
 	CodePathDenied       = "path_denied"
@@ -66,6 +68,8 @@ var always = map[string]Class{
 	CodeUnknownTool:      Fixable,
 	CodeUnknownSandbox:   Fixable,
 	CodeSandboxLimit:     Fixable,
+	CodeSessionLimit:     Fixable,
+	CodeSessionGone:      Fixable,
 	CodeSandboxGone:      Fatal,
 	CodeSandboxLost:      Fatal,
 	CodePathDenied:       Fixable,

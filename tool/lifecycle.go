@@ -59,6 +59,7 @@ func (b *builtin) killTool() Tool {
 }
 
 func (b *builtin) kill(ctx context.Context, _ Call) Result {
+	b.closeSessions(ctx)
 	said, err := b.Finish(ctx)
 	b.gone.Store(true)
 	if err != nil {

@@ -20,6 +20,11 @@ const (
 	ReadFile      = "read_file"
 	WriteFile     = "write_file"
 	SandboxKill   = "sandbox_kill"
+
+	// Only where Options.Sessions allows them.
+	SessionCreate = "session_create"
+	SessionRun    = "session_run"
+	SessionClose  = "session_close"
 )
 
 // Definition describes a tool to a model.
@@ -79,6 +84,8 @@ type Result struct {
 	Background *Background `json:"background,omitempty"`
 	// File is set by read_file and write_file.
 	File *File `json:"file,omitempty"`
+	// Session is set by the session tools.
+	Session *Session `json:"session,omitempty"`
 
 	// OutputBytes counts what the command printed, for the record.
 	OutputBytes int64 `json:"-"`

@@ -13,12 +13,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rein-sh/rein/agent"
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/secret"
+	"github.com/rein-sh/rein/tool"
 	"github.com/spf13/cobra"
 )
 
@@ -176,7 +178,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	hash, err := configHash(target, m, limits)
+	hash, err := configHash(target, m, limits, file.Config.Sessions)
 	if err != nil {
 		return o, nil, err
 	}
@@ -184,7 +186,8 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target)}, Limits: limits,
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checks(f.accept), Protect: f.protect,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
-		Version: buildVersion().Version, Model: modelName(m), ConfigHash: hash,
+		Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
+		Version:  buildVersion().Version, Model: modelName(m), ConfigHash: hash,
 	}, worker, nil
 }
 

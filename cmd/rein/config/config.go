@@ -23,6 +23,7 @@ type Config struct {
 	Models    map[string]Model  `json:"models,omitempty" jsonschema:"models, by name"`
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
+	Sessions  Sessions          `json:"sessions,omitzero" jsonschema:"shell sessions for the model; none unless max is set"`
 	Redaction Redaction         `json:"redaction,omitzero" jsonschema:"values masked in results, records and reports"`
 	Programs  Programs          `json:"programs,omitzero" jsonschema:"where the host finds rein's companions"`
 }
@@ -104,6 +105,13 @@ func (k Key) String() string {
 		return "output of " + k.Command[0]
 	}
 	return "none"
+}
+
+// Sessions let a model run commands that share a directory and variables.
+type Sessions struct {
+	Max   int      `json:"max,omitempty" jsonschema:"how many may be open at once; without it the model has no session tools"`
+	Calls int      `json:"calls,omitempty" jsonschema:"commands in each, 50 unless set"`
+	Age   Duration `json:"age,omitempty" jsonschema:"how long each lives, 30m unless set"`
 }
 
 // Redaction lists values that are masked besides the keys of models.

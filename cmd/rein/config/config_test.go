@@ -117,6 +117,9 @@ func TestFaults(t *testing.T) {
 		{"effort", "models:\n  m: {vendor: openai, model: x, effort: very high}\n", "models.m.effort: \"very high\" is no effort", "low, medium or high"},
 		{"relative script", "models:\n  m: {vendor: script, model: demo.yaml}\n", `"demo.yaml" is not a clean absolute path`, ""},
 		{"no vendor", "models:\n  m: {model: x}\n", "models.m: no vendor", "known: openai, script"},
+		{"too many sessions", "sessions: {max: 65}\n", "c.yaml:1:12: sessions.max: 65 sessions cannot be open", "from 1 to 64"},
+		{"bounds of no sessions", "sessions:\n  calls: 5\n", "without max there are no sessions to bound", "write max:"},
+		{"age of sessions", "sessions: {max: 1, age: 2h}\n", "a session cannot live for 2h", "up to 1h"},
 		{"secret without place", "redaction:\n  secrets: [{name: x}]\n", "exactly one place", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

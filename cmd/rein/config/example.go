@@ -83,6 +83,13 @@ limits:
 #       # command: [/usr/bin/pass, show, openai]
 #     price: 1.25,10      # dollars per million tokens: input,output
 
+# Shell sessions for the model: commands that share a directory and exported
+# variables. Without max it has none, and each command starts afresh.
+# sessions:
+#   max: 2                # open at once
+#   calls: 50             # commands in each
+#   age: 30m
+
 # Further values to mask in results, records and reports.
 # redaction:
 #   secrets:

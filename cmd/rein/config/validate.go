@@ -11,7 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/sandbox"
 )
@@ -60,6 +62,7 @@ func Validate(f *File, known Known) error {
 	}
 	v.oneOf("limits.preset", c.Limits.Preset, known.Presets)
 	v.zeroes("limits", reflect.ValueOf(c.Limits))
+	v.sessions(c.Sessions)
 	v.redaction(c.Redaction)
 	v.images(c.Images)
 	v.absolute("programs.execd", c.Programs.Execd)
@@ -258,6 +261,22 @@ func (v *validator) images(c Images) {
 		judge("insecure", i, image.CheckRegistry(host))
 	}
 	v.absolute("images.dir", c.Dir)
+}
+
+// sessions checks their bounds; execd has its own, which nothing here may pass.
+func (v *validator) sessions(s Sessions) {
+	if s.Max < 0 || s.Max > execd.MaxSessions {
+		v.fault("sessions.max", fmt.Sprintf("write a number from 1 to %d, or leave sessions out", execd.MaxSessions), "%d sessions cannot be open", s.Max)
+	}
+	if s.Calls < 0 {
+		v.fault("sessions.calls", "write a number above zero", "%d commands cannot be run", s.Calls)
+	}
+	if s.Age < 0 || time.Duration(s.Age) > execd.SessionIdle {
+		v.fault("sessions.age", "write a duration up to "+Duration(execd.SessionIdle).String(), "a session cannot live for %s", s.Age)
+	}
+	if s.Max == 0 && (s.Calls != 0 || s.Age != 0) {
+		v.fault("sessions", "write max:, or leave sessions out", "without max there are no sessions to bound")
+	}
 }
 
 func (v *validator) redaction(r Redaction) {

@@ -1,0 +1,229 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Sessions bound what a model may do with sessions. The zero value gives it no
+// session tools.
+type Sessions struct {
+	Max   int           // open at once; 0: no session tools
+	Calls int           // commands in each; 0: DefaultSessionCalls
+	Age   time.Duration // from its creation; 0: DefaultSessionAge
+}
+
+// What Sessions take for what is left open.
+const (
+	DefaultSessionCalls = 50
+	DefaultSessionAge   = 30 * time.Minute
+)
+
+// Session is the session a call was about. Its JSON is what the model reads.
+type Session struct {
+	ID string `json:"id"`
+	// Cwd is where its next command starts.
+	Cwd string `json:"cwd,omitempty"`
+	// Lost says why the command's directory and variables were not kept; those
+	// of before are in force.
+	Lost string `json:"state_not_kept,omitempty"`
+	// CallsLeft and SecondsLeft are its bounds.
+	CallsLeft   int   `json:"calls_left"`
+	SecondsLeft int64 `json:"seconds_left"`
+}
+
+// openSession is one session of a run. It is guarded by builtin.mu.
+type openSession struct {
+	calls int
+	until time.Time
+}
+
+func (b *builtin) sessionTools() []Tool {
+	most := whole(b.limits.MaxCallTimeout)
+	id := property{"session_id", fmt.Sprintf(`{"type":"string","minLength":1,"description":"what %s returned"}`, SessionCreate)}
+	return []Tool{
+		{Definition: Definition{
+			Name: SessionCreate,
+			Description: fmt.Sprintf("Open a shell session in the sandbox and get its session_id. Commands run in it with %s keep the working directory and the exported variables of the one before; "+
+				"functions, aliases and shell options are not kept. Use it only where that matters: otherwise %s is simpler. "+
+				"At most %d at once; each ends after %d commands or %d s. All are closed when the task ends.",
+				SessionRun, RunCommand, b.Sessions.Max, b.Sessions.Calls, whole(b.Sessions.Age)),
+			Schema: objectSchema(nil, property{"cwd", `{"type":"string","minLength":1,"description":"directory to start in; default is the workspace"}`}),
+		}, Run: b.openSession},
+		{Definition: Definition{
+			Name: SessionRun,
+			Description: fmt.Sprintf("Run one shell command in a session and wait for its end, as %s does, with the same limits on time and output and the same result. "+
+				"session in the result says where the next command starts. A command that is killed, or replaces its shell with exec, leaves the session as it was before; state_not_kept then says so. "+
+				"exit ends the command, not the session. Nothing runs in the background, and one command at a time.", RunCommand),
+			Schema: objectSchema([]string{"session_id", "command"}, id,
+				property{"command", `{"type":"string","minLength":1,"description":"one shell command"}`},
+				property{"timeout_seconds", fmt.Sprintf(`{"type":"integer","minimum":1,"maximum":%d,"description":"default %d, at most %d"}`, most, whole(b.limits.CallTimeout), most)}),
+		}, Run: b.runInSession},
+		{Definition: Definition{
+			Name: SessionClose, Description: "Close a session that is not needed any more. Files stay; its variables are gone.",
+			Schema: objectSchema([]string{"session_id"}, id),
+		}, Run: b.closeSession},
+	}
+}
+
+func (b *builtin) openSession(ctx context.Context, c Call) Result {
+	args, err := decode[struct {
+		Cwd string `json:"cwd"`
+	}](c)
+	if err != nil {
+		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expireSessions(ctx)
+	if len(b.sessions) >= b.Sessions.Max {
+		return Fail(OpRun, CodeSessionLimit, fmt.Sprintf("%d sessions are open, and no more may be", len(b.sessions)), SessionClose+" closes one")
+	}
+	id, err := b.Sandbox.OpenSession(ctx, sandbox.SessionOptions{Cwd: args.Cwd}, sandbox.Access{CallID: c.ID, Tool: SessionCreate})
+	if sandbox.KindOf(err) == sandbox.KindUnsupported {
+		return Fail(OpRun, CodeSessionLimit, "this sandbox has no sessions", "use "+RunCommand)
+	}
+	if err != nil {
+		return b.explain(OpRun, err)
+	}
+	s := &openSession{until: time.Now().Add(b.Sessions.Age)}
+	b.sessions[id] = s
+	return Result{OK: true, Stdout: id + "\n", Session: b.describe(id, s)}
+}
+
+// describe is a session as the model is told of it.
+func (b *builtin) describe(id string, s *openSession) *Session {
+	return &Session{ID: id, CallsLeft: max(0, b.Sessions.Calls-s.calls), SecondsLeft: int64(max(0, time.Until(s.until)) / time.Second)}
+}
+
+// expireSessions closes those whose time is over.
+func (b *builtin) expireSessions(ctx context.Context) {
+	for id, s := range b.sessions {
+		if time.Now().After(s.until) {
+			delete(b.sessions, id)
+			b.ended[id] = fmt.Sprintf("its %d s are over", whole(b.Sessions.Age))
+			_ = b.Sandbox.CloseSession(ctx, id, sandbox.Access{Tool: SessionClose}) // recorded; it may have ended by itself
+		}
+	}
+}
+
+// use counts a call to a session, or says why there is no such session.
+func (b *builtin) use(ctx context.Context, id string) (*openSession, *Result) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expireSessions(ctx)
+	s := b.sessions[id]
+	switch {
+	case s == nil && b.ended[id] != "":
+		r := sessionGone(b.ended[id])
+		return nil, &r
+	case s == nil:
+		r := Fail(OpRun, CodeSessionGone, "this task has no such session", SessionCreate+" opens one")
+		return nil, &r
+	case s.calls >= b.Sessions.Calls:
+		delete(b.sessions, id)
+		b.ended[id] = fmt.Sprintf("it has run the %d commands that it may", b.Sessions.Calls)
+		_ = b.Sandbox.CloseSession(ctx, id, sandbox.Access{Tool: SessionClose})
+		r := sessionGone(b.ended[id])
+		return nil, &r
+	}
+	s.calls++
+	return s, nil
+}
+
+func sessionGone(why string) Result {
+	return Fail(OpRun, CodeSessionGone, "the session has ended: "+why, "its variables are gone, files are not; "+SessionCreate+" opens another")
+}
+
+func (b *builtin) runInSession(ctx context.Context, c Call) Result {
+	args, err := decode[struct {
+		ID      string  `json:"session_id"`
+		Command string  `json:"command"`
+		Timeout float64 `json:"timeout_seconds"`
+	}](c)
+	if err != nil {
+		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
+	}
+	timeout, fault := b.timeout(runArgs{Timeout: args.Timeout})
+	if fault != nil {
+		return *fault
+	}
+	s, fault := b.use(ctx, args.ID)
+	if fault != nil {
+		return *fault
+	}
+	r, err := b.Sandbox.Run(ctx, sandbox.Command{
+		CallID: c.ID, Tool: SessionRun, Session: args.ID, Shell: args.Command, Timeout: timeout,
+		Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if sandbox.KindOf(err) == sandbox.KindNotFound {
+		delete(b.sessions, args.ID)
+		b.ended[args.ID] = "it is not there any more"
+		return sessionGone(b.ended[args.ID])
+	}
+	res := b.result(r)
+	if err != nil {
+		res.Err = Explain(OpRun, b.Sandbox.ID(), err)
+	}
+	res.Session = b.describe(args.ID, s)
+	if st := r.Session; st != nil {
+		res.Session.Cwd, res.Session.Lost = b.Masker.String(st.Cwd), st.Reason
+	}
+	return res
+}
+
+func (b *builtin) closeSession(ctx context.Context, c Call) Result {
+	args, err := decode[struct {
+		ID string `json:"session_id"`
+	}](c)
+	if err != nil {
+		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sessions[args.ID] == nil {
+		if b.ended[args.ID] != "" {
+			return Result{OK: true, Stdout: "it was closed already\n"}
+		}
+		return Fail(OpRun, CodeSessionGone, "this task has no such session", "")
+	}
+	delete(b.sessions, args.ID)
+	b.ended[args.ID] = "it was closed"
+	err = b.Sandbox.CloseSession(ctx, args.ID, sandbox.Access{CallID: c.ID, Tool: SessionClose})
+	if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
+		return b.explain(OpRun, err)
+	}
+	return Result{OK: true, Stdout: "closed\n"}
+}
+
+// closeSessions closes all, at the end of the work. What cannot be closed ends
+// with the sandbox.
+func (b *builtin) closeSessions(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id := range b.sessions {
+		delete(b.sessions, id)
+		b.ended[id] = "the work is finished"
+		_ = b.Sandbox.CloseSession(ctx, id, sandbox.Access{Tool: SandboxKill})
+	}
+}
+
+// check fills in the defaults and refuses what makes no sense.
+func (s *Sessions) check() error {
+	if s.Max < 0 || s.Calls < 0 || s.Age < 0 {
+		return errors.New("tool: a bound of sessions is negative")
+	}
+	if s.Calls == 0 {
+		s.Calls = DefaultSessionCalls
+	}
+	if s.Age == 0 {
+		s.Age = DefaultSessionAge
+	}
+	return nil
+}
