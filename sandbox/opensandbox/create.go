@@ -316,7 +316,14 @@ func (p *Provider) running(ctx context.Context, id string) error {
 // reached.
 func (p *Provider) answering(ctx context.Context, id string) (sandbox.Endpoint, error) {
 	last := errors.New("it was not asked")
-	for {
+	for try := 1; ; try++ {
+		if try%10 == 0 { // it may be paused again, or gone
+			if r, err := p.get(ctx, "reach", id); err == nil && p.info(r).State != sandbox.StateRunning {
+				return sandbox.Endpoint{}, &sandbox.Error{Kind: sandbox.KindConflict, Op: "reach", Subject: id, Err: fmt.Errorf("it is %s", shorten(r.Status.State))}
+			} else if sandbox.KindOf(err) == sandbox.KindNotFound {
+				return sandbox.Endpoint{}, err
+			}
+		}
 		ep, err := p.endpoint(ctx, id, execd.Port)
 		if err == nil {
 			c := dial(ep)

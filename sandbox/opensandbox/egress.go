@@ -23,6 +23,12 @@ const (
 // the sandbox was made.
 const egressPatience = 10 * time.Second
 
+// unverified is why a policy could not be asked for, as against one that is not
+// right.
+type unverified struct{ error }
+
+func (u unverified) Unwrap() error { return u.error }
+
 // denied makes sure that the sandbox reaches nothing, and returns how that is
 // enforced. It asks the sidecar, since a server can drop a policy silently, as
 // those do that make sandboxes from pools.
@@ -36,7 +42,7 @@ func (p *Provider) denied(ctx context.Context, id string) (string, error) {
 		return "", p.fault(ctx, "create", id, err)
 	case err != nil:
 		return refuse("no sandbox is used whose policy is not known to be in force; see the server's settings under [egress]",
-			"its network policy cannot be verified: %w", err)
+			"its network policy cannot be verified: %w", unverified{err})
 	case got.Policy == nil || got.Policy.DefaultAction != "deny" || len(got.Policy.Egress) > 0:
 		return refuse("no sandbox is used whose policy is not known to be in force", "its network policy is not the one that was asked for: mode %q", shorten(got.Mode))
 	case got.EnforcementMode == enforcedNFT:

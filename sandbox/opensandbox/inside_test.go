@@ -206,6 +206,26 @@ func TestResumeWithoutPolicy(t *testing.T) {
 	}
 }
 
+// One whose policy cannot be asked for is paused again, with all that is in it.
+func TestResumeUnverified(t *testing.T) {
+	s := &opensandboxtest.Server{}
+	p := open(t, serve(t, s), nil)
+	sb := create(t, p, spec())
+	if err := sb.Pause(t.Context(), sandbox.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Once(opensandboxtest.Policy, opensandboxtest.Answer(401, "text/plain", "unauthorized"))
+	if err := sb.Resume(t.Context()); sandbox.KindOf(err) != sandbox.KindUnavailable {
+		t.Errorf("resume: %v", err)
+	}
+	if info, err := p.Get(t.Context(), sb.ID()); err != nil || info.State != sandbox.StatePaused {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err := sb.Resume(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // Through the server, for where only it can be reached.
 func TestServerProxy(t *testing.T) {
 	s := &opensandboxtest.Server{}

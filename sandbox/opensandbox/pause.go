@@ -45,11 +45,7 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 		return nil // made elsewhere
 	}
 	if rec.Network, err = p.denied(ctx, id); err != nil {
-		// It runs, and perhaps with the network open.
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
-		defer cancel()
-		return &sandbox.Error{Kind: sandbox.KindLost, Op: "resume", Subject: id, Hint: sandbox.HintOf(err),
-			Err: errors.Join(fmt.Errorf("it was ended: %w", err), p.Kill(own, id))}
+		return p.shut(ctx, id, err)
 	}
 	if rec.Port == 0 {
 		return nil
@@ -62,6 +58,24 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 		return &sandbox.Error{Kind: sandbox.KindHost, Op: "resume", Subject: id, Err: fmt.Errorf("rein's execd did not come back: %w", err)}
 	}
 	return p.keep(id, rec)
+}
+
+// shut sees to a sandbox that runs, perhaps with the network open: one whose
+// policy is wrong is ended, one that could not be asked is paused again.
+func (p *Provider) shut(ctx context.Context, id string, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	defer cancel()
+	if _, ok := errors.AsType[unverified](why); ok {
+		err := p.change(ctx, "pause", id, sandbox.StateRunning, sandbox.StatePaused)
+		switch sandbox.KindOf(err) {
+		case "":
+			return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "resume", Subject: id, Err: fmt.Errorf("it is paused again: %w", why)}
+		case sandbox.KindConflict, sandbox.KindNotFound, sandbox.KindLost: // another was quicker
+			return &sandbox.Error{Kind: sandbox.KindConflict, Op: "resume", Subject: id, Err: err}
+		}
+	}
+	return &sandbox.Error{Kind: sandbox.KindLost, Op: "resume", Subject: id, Hint: sandbox.HintOf(why),
+		Err: errors.Join(fmt.Errorf("it was ended: %w", why), p.Kill(ctx, id))}
 }
 
 // change asks for a change of state and waits until it is there. The request is

@@ -1,7 +1,9 @@
 package opensandbox_test
 
 import (
+	"crypto/rand"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,9 +85,10 @@ func TestRealServerProxy(t *testing.T) {
 // accepted.
 func TestRealWeakEgress(t *testing.T) {
 	p := realServer(t, "REIN_OPENSANDBOX_WEAK_URL", nil)
-	_, err := p.Create(t.Context(), sandbox.Spec{TTL: 2 * time.Minute, Image: realImage()})
+	mine := map[string]string{"test": strings.ToLower(rand.Text())} // Docker's engine is shared
+	_, err := p.Create(t.Context(), sandbox.Spec{TTL: 2 * time.Minute, Image: realImage(), Labels: mine})
 	wantRefusal(t, err, sandbox.KindUnsupported, "accept_weak_egress")
-	if left, err := p.List(t.Context(), nil); err != nil || len(left) > 0 {
+	if left, err := p.List(t.Context(), mine); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	p = realServer(t, "REIN_OPENSANDBOX_WEAK_URL", func(o *opensandbox.Options) { o.AcceptWeakEgress = true })
