@@ -93,6 +93,9 @@ func condition(bin string) func(string) (bool, error) {
 
 // endAll ends what a failed script left behind.
 func endAll(t *testing.T, e *testscript.Env) {
+	if socket := filepath.Join(e.WorkDir, "tmux"); exists(socket) { // of pane
+		_ = exec.Command("tmux", "-S", socket, "kill-server").Run() // it ends by itself with its last window
+	}
 	if _, err := os.Stat(filepath.Join(e.WorkDir, "home", ".local", "state", "rein", "live")); err != nil {
 		return
 	}
