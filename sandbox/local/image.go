@@ -74,7 +74,7 @@ func describeImage(img *image.Image) (*rootImage, error) {
 	}
 	r := &rootImage{Root: img.Root, Lock: img.Lock, Env: map[string]string{},
 		User: imageUser{UID: user.UID, GID: user.GID, Name: user.Name, Home: user.Home}}
-	if r.User.Name == "" || r.User.Home == "/" {
+	if r.User.Name == "" || checkInside(r.User.Home, imageReserved) != nil { // it is given to the user
 		r.User.Home = userHome
 	}
 	for _, kv := range img.Config.Env {

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"golang.org/x/sys/unix"
 
 	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/sandbox"
@@ -175,7 +176,12 @@ func system(t *testing.T, config v1.Config, more ...[]byte) string {
 // withImages is a provider that may use every layout of the tests.
 func withImages(t *testing.T, runtime string) *local.Provider {
 	t.Helper()
-	o := options(runtime, t.TempDir())
+	return withImagesIn(t, runtime, t.TempDir())
+}
+
+func withImagesIn(t *testing.T, runtime, state string) *local.Provider {
+	t.Helper()
+	o := options(runtime, state)
 	var err error
 	o.Images, err = image.Open(image.Options{Dir: filepath.Join(t.TempDir(), "images"), Allow: []string{"oci:/*"}})
 	if err != nil {
@@ -186,7 +192,7 @@ func withImages(t *testing.T, runtime string) *local.Provider {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := p.Sweep(t.Context(), true); err != nil && !t.Failed() {
+		if _, err := p.Sweep(context.WithoutCancel(t.Context()), true); err != nil && !t.Failed() {
 			t.Error(err)
 		}
 	})
@@ -317,5 +323,88 @@ func TestHostileImage(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What execd and its records lie in is the sandbox's own, whatever owners, modes
+// and links the image has there.
+func TestImageCannotTakeOver(t *testing.T) {
+	user := []tar.Header{
+		{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644, PAXRecords: map[string]string{"body": "taker:x:1000:1000::/run/rein:/bin/sh\n"}},
+		{Typeflag: tar.TypeDir, Name: ".", Mode: 0o777, Uid: 1000, Gid: 1000},
+		{Typeflag: tar.TypeDir, Name: "run", Mode: 0o777, Uid: 1000, Gid: 1000},
+		{Typeflag: tar.TypeSymlink, Name: "dev", Linkname: "home", Mode: 0o777},
+	}
+	open := system(t, v1.Config{User: "taker"}, layerWith(t, user...))
+	linked := system(t, v1.Config{}, layerWith(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "workspace", Linkname: "/run/rein", Mode: 0o777}))
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			p := withImages(t, runtime)
+			box, err := sandbox.Create(t.Context(), p, sandbox.Spec{Image: open, TTL: 2 * time.Minute}, sandbox.Options{Log: discard()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			script := `echo "$HOME"; stat -c '%n %u %a %F' / /run /.rein /dev; test -w /run/rein && echo writable`
+			if os.Geteuid() != 0 && runtime == "runc" { // user code has execd's own id
+				script = strings.TrimSuffix(script, "; test -w /run/rein && echo writable")
+			}
+			r, err := box.Run(t.Context(), sandbox.Command{Shell: script})
+			want := "/home/user\n"
+			for _, dir := range []string{"/", "/run", "/.rein", "/dev"} {
+				want += dir + " 0 755 directory\n"
+			}
+			if got := string(r.Stdout.Head); err != nil || got != want {
+				t.Errorf("%v\n%s%s\nwant\n%s", err, got, r.Stderr.Head, want)
+			}
+			if info, err := p.Create(t.Context(), sandbox.Spec{Image: linked, TTL: time.Minute}); err == nil || !strings.Contains(err.Error(), "part of the sandbox itself") {
+				t.Errorf("a workspace that is execd's directory: %+v %v", info, err)
+			}
+		})
+	}
+}
+
+// An environment that execd cannot be told is refused, and nothing waits for it.
+func TestImageEnvironmentTooLarge(t *testing.T) {
+	ref := newImage(t, v1.Config{Env: []string{"LARGE=" + strings.Repeat("x", 64<<10)}})
+	_, err := withImages(t, "runc").Create(t.Context(), sandbox.Spec{Image: ref, TTL: time.Minute})
+	if sandbox.KindOf(err) != sandbox.KindTooLarge {
+		t.Errorf("%v, want too_large", err)
+	}
+}
+
+// A sandbox from an image ends with its keeper, too: nobody sweeps here.
+func TestImageEndsWithKeeper(t *testing.T) {
+	ref := system(t, v1.Config{})
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			state := t.TempDir()
+			p := withImagesIn(t, runtime, state)
+			for range 3 {
+				if _, err := p.Create(t.Context(), sandbox.Spec{Image: ref, TTL: time.Minute}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seen := processes(state)
+			for _, victim := range victims["keeper"](process{}, seen) {
+				unix.Kill(victim.pid, unix.SIGKILL)
+			}
+			deadline := time.Now().Add(10 * time.Second)
+			for _, s := range seen {
+				awaitEnd(t, s, deadline)
+			}
+		})
+	}
+}
+
+func awaitEnd(t *testing.T, p process, deadline time.Time) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil || !p.alive() {
+		return
+	}
+	defer unix.Close(fd)
+	left := max(time.Until(deadline), 0)
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())); n == 0 {
+		t.Errorf("%s (pid %d) does not end: %v", p.what, p.pid, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	goruntime "runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -67,6 +68,9 @@ type nestReply struct {
 // then becomes the OCI runtime; it returns only when that failed, after it has
 // told the keeper why.
 func Nest() error {
+	// The kernel ties a thread to its parent, not a process: the one that is
+	// tied is the one that becomes the runtime.
+	goruntime.LockOSThread()
 	control := os.NewFile(nestControlFD, "control")
 	unix.CloseOnExec(nestControlFD)
 	conn, err := net.FileConn(control)

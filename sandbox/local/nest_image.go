@@ -1,8 +1,10 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -116,11 +118,22 @@ func furnish(cfg *nestConfig) error {
 	if err := os.RemoveAll(filepath.Dir(execdPath)); err != nil {
 		return err
 	}
-	dirs := []string{"/proc", "/sys", "/dev", "/etc", "/run/rein", "/var/tmp", "/tmp/.X11-unix", filepath.Dir(execdPath), user.Home, cfg.Cwd}
+	for _, dir := range []string{"/proc", "/sys", "/dev", "/run", "/run/rein", filepath.Dir(execdPath)} {
+		if err := takeDir(dir); err != nil {
+			return fmt.Errorf("the image has no room for %s: %w", dir, err)
+		}
+	}
+	dirs := []string{"/etc", "/var/tmp", "/tmp/.X11-unix", user.Home, cfg.Cwd}
+	for _, m := range cfg.Mounts {
+		dirs = append(dirs, filepath.Dir(m.Target))
+	}
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("the image has no room for %s: %w", dir, err)
 		}
+	}
+	if err := checkLinks(cfg); err != nil {
+		return err
 	}
 	for _, dir := range []string{"/tmp", "/var/tmp"} {
 		if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
@@ -145,6 +158,48 @@ func furnish(cfg *nestConfig) error {
 		}
 	}
 	return copyExecd(execdPath)
+}
+
+// takeDir makes dir a directory that nobody but the sandbox itself can rename or
+// fill, whatever the image has there: execd trusts what it finds in it.
+func takeDir(dir string) error {
+	st, err := os.Lstat(dir)
+	if err == nil && !st.IsDir() {
+		err = os.Remove(dir)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := os.Lchown(dir, 0, 0); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
+// checkLinks refuses an image whose links lead from what is given to the user,
+// or mounted, to what the sandbox itself is made of.
+func checkLinks(cfg *nestConfig) error {
+	places := []string{cfg.Image.User.Home, cfg.Cwd}
+	for _, m := range cfg.Mounts {
+		places = append(places, m.Target)
+	}
+	for _, p := range places {
+		real, err := filepath.EvalSymlinks(p)
+		if _, missing := os.Lstat(p); errors.Is(missing, fs.ErrNotExist) { // a mount's target, made later
+			real, err = filepath.EvalSymlinks(filepath.Dir(p))
+			real = filepath.Join(real, filepath.Base(p))
+		}
+		if err == nil {
+			err = checkInside(real, imageReserved)
+		}
+		if err != nil {
+			return &sandbox.Error{Kind: sandbox.KindDenied, Op: "use the image's " + p, Err: err}
+		}
+	}
+	return nil
 }
 
 // addUser gives the commands' uid a name, as programs expect.

@@ -69,9 +69,8 @@ func (k *keeper) startNest() (link int, err error) {
 	if err := k.cgroup.enter(k.nest.cmd.Process.Pid); err != nil {
 		return -1, err
 	}
-	// The message is smaller than a pipe's buffer: this does not block.
-	if err := errors.Join(json.NewEncoder(k.nest.stdin).Encode(k.boot()), k.nest.stdin.Close()); err != nil {
-		return -1, fmt.Errorf("give execd its boot message: %w", err)
+	if err := k.sendBoot(); err != nil {
+		return -1, err
 	}
 	tree, err := mappedTree(k.cfg.Image, k.cfg.Info.IDBase, k.nest.cmd.Process.Pid)
 	if err != nil {
@@ -248,6 +247,27 @@ func (k *keeper) nestConfig(mapped bool) nestConfig {
 			Gateways:  []string{egress.Gateway4, egress.Gateway6},
 		},
 	}
+}
+
+// maxBoot is what a pipe holds without a reader (pipe(7)): execd reads only
+// after the nest has been configured.
+const maxBoot = 64 << 10
+
+// sendBoot gives execd its boot message.
+func (k *keeper) sendBoot() error {
+	b, err := json.Marshal(k.boot())
+	if err == nil && len(b) > maxBoot {
+		return &sandbox.Error{Kind: sandbox.KindTooLarge, Op: "create", Subject: "env",
+			Err:  fmt.Errorf("the environment of commands is too large: with it, execd would be told %d bytes, more than %d", len(b), maxBoot),
+			Hint: "put into files what is large"}
+	}
+	if err == nil {
+		_, err = k.nest.stdin.Write(b)
+	}
+	if err = errors.Join(err, k.nest.stdin.Close()); err != nil {
+		return fmt.Errorf("give execd its boot message: %w", err)
+	}
+	return nil
 }
 
 // boot is what execd is told. The token goes this way and no other.
