@@ -35,3 +35,6 @@ var RemoveTree = removeTree
 
 // SetStall sets how long a registry may send nothing.
 func (s *Store) SetStall(d time.Duration) { s.stall = d }
+
+// SetAnswer sets how long a document may take.
+func (s *Store) SetAnswer(d time.Duration) { s.answer = d }

@@ -106,7 +106,7 @@ func (l *layout) document(ctx context.Context, d descriptor) (document, error) {
 	if err := l.s.bounded(d, "manifest"); err != nil {
 		return document{}, err
 	}
-	raw, err := readBlob(ctx, l, d)
+	raw, err := l.s.readBlob(ctx, l, d)
 	return document{mediaType: d.MediaType, digest: d.Digest, raw: raw}, err
 }
 

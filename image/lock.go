@@ -119,10 +119,15 @@ func (s *Store) scratch() (held *os.File, err error) {
 		if err != nil {
 			return err
 		}
-		if held, err = os.Open(dir); err != nil {
-			return err
+		f, err := os.Open(dir)
+		if err == nil {
+			if err = flock(f, unix.LOCK_EX); err == nil {
+				held = f
+				return nil
+			}
+			f.Close()
 		}
-		return flock(held, unix.LOCK_EX)
+		return errors.Join(err, os.Remove(dir))
 	})
 	return held, err
 }

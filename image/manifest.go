@@ -82,7 +82,7 @@ type parsed struct {
 	FSLayers  json.RawMessage `json:"fsLayers"`
 }
 
-// errCorrupt is content that is not what it says.
+// corrupt is content that is not what it says.
 func corrupt(format string, args ...any) error {
 	return &fault{kind: KindCorrupt, err: fmt.Errorf(format, args...)}
 }
@@ -256,7 +256,7 @@ func (s *Store) fill(ctx context.Context, out *plan, src documents, m *parsed) e
 	if err := s.bounded(*m.Config, "configuration"); err != nil {
 		return err
 	}
-	raw, err := readBlob(ctx, src, *m.Config)
+	raw, err := s.readBlob(ctx, src, *m.Config)
 	if err != nil {
 		return err
 	}
@@ -279,8 +279,11 @@ func (s *Store) fill(ctx context.Context, out *plan, src documents, m *parsed) e
 	return s.weigh(out.layers)
 }
 
-// readBlob reads a small blob and checks it. Its descriptor is bounded.
-func readBlob(ctx context.Context, src documents, d descriptor) ([]byte, error) {
+// readBlob reads a small blob and checks it. Its descriptor is bounded, and so
+// is the time.
+func (s *Store) readBlob(ctx context.Context, src documents, d descriptor) ([]byte, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	r, err := src.blob(ctx, d)
 	if err != nil {
 		return nil, err

@@ -76,11 +76,16 @@ func (s *Store) readRef(r Reference) (*refRecord, error) {
 	return rec, nil
 }
 
-// findDigest is where any reference led to that named this digest.
-func (s *Store) findDigest(digest string) (*refRecord, error) {
+// findDigest is where another reference to the same place led to that named the
+// digest of r. One to another place says nothing about what is in this one, which
+// is what the allow-list trusts.
+func (s *Store) findDigest(r Reference) (*refRecord, error) {
 	var found *refRecord
 	err := s.refs(func(_ string, rec refRecord) error {
-		if rec.Platform == platformText(s.platform) && slices.Contains(rec.Documents, digest) {
+		if rec.Platform != platformText(s.platform) || !slices.Contains(rec.Documents, r.digest) {
+			return nil
+		}
+		if other, err := ParseReference(rec.Reference); err == nil && other.scheme == r.scheme && other.place == r.place {
 			found = &rec
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -188,30 +189,32 @@ func CheckRegistry(s string) error {
 // whether plain HTTP is tried.
 func (r Reference) remote(insecure []string) (name.Reference, error) {
 	opts := []name.Option{name.StrictValidation}
-	if host, _, _ := strings.Cut(r.place, "/"); plain(host, insecure) {
+	if host, _, _ := strings.Cut(r.place, "/"); isLoopback(host) || listed(host, insecure) {
 		opts = append(opts, name.Insecure)
 	}
 	return name.ParseReference(r.String(), opts...)
 }
 
-// plain reports whether a host, with or without a port, may be spoken to
-// without TLS: loopback, and what is listed.
-func plain(host string, insecure []string) bool {
-	bare := host
+// bareHost is a host without its port.
+func bareHost(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
-		bare = h
+		host = h
 	}
-	bare = strings.Trim(bare, "[]")
-	if bare == "localhost" || strings.HasSuffix(bare, ".localhost") {
-		return true
-	}
-	if ip := net.ParseIP(bare); ip != nil && ip.IsLoopback() {
-		return true
-	}
-	for _, i := range insecure {
-		if i = strings.ToLower(i); i == host || i == bare {
-			return true
-		}
-	}
-	return false
+	return strings.Trim(host, "[]")
+}
+
+// isLoopback reports whether a host, with or without a port, is this one.
+func isLoopback(host string) bool {
+	bare := bareHost(host)
+	ip := net.ParseIP(bare)
+	return bare == "localhost" || strings.HasSuffix(bare, ".localhost") || ip != nil && ip.IsLoopback()
+}
+
+// listed reports whether a host, with or without a port, is one of insecure.
+func listed(host string, insecure []string) bool {
+	bare := bareHost(host)
+	return slices.ContainsFunc(insecure, func(i string) bool {
+		i = strings.ToLower(i)
+		return i == host || i == bare
+	})
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// documentTimeout bounds one request for a manifest, with its authentication.
+// documentTimeout bounds one request for a manifest or a configuration, with its
+// authentication.
 const documentTimeout = time.Minute
 
 // NewTransport returns what registries are spoken to with when the options give
@@ -51,7 +52,7 @@ func (s *Store) openRegistry(r Reference) (source, error) {
 		keychain = authn.NewMultiKeychain() // of none: anonymous
 	}
 	p, err := remote.NewPuller(
-		remote.WithTransport(&guard{s.o.Transport, s.o.Insecure, s.o.Limits.Manifest}),
+		remote.WithTransport(&guard{inner: s.o.Transport, insecure: s.o.Insecure, loopback: isLoopback(ref.Context().RegistryStr()), limit: s.o.Limits.Manifest}),
 		remote.WithAuthFromKeychain(keychain),
 		remote.WithUserAgent("rein"),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.2, Steps: 3}),
@@ -69,7 +70,7 @@ func (r *registry) remote() bool { return true }
 func (r *registry) plan(ctx context.Context) (*plan, error) { return r.s.find(ctx, r) }
 
 func (r *registry) head(ctx context.Context) (string, error) {
-	ctx, cancel := within(ctx)
+	ctx, cancel := r.s.within(ctx)
 	defer cancel()
 	d, err := r.puller.Head(ctx, r.ref)
 	if err == nil {
@@ -87,13 +88,13 @@ func (r *registry) head(ctx context.Context) (string, error) {
 }
 
 func (r *registry) root(ctx context.Context) (document, error) {
-	ctx, cancel := within(ctx)
+	ctx, cancel := r.s.within(ctx)
 	defer cancel()
 	return r.get(ctx, r.ref)
 }
 
 func (r *registry) document(ctx context.Context, d descriptor) (document, error) {
-	ctx, cancel := within(ctx)
+	ctx, cancel := r.s.within(ctx)
 	defer cancel()
 	out, err := r.get(ctx, r.ref.Context().Digest(d.Digest))
 	if err == nil && int64(len(out.raw)) != d.Size {
@@ -103,9 +104,9 @@ func (r *registry) document(ctx context.Context, d descriptor) (document, error)
 }
 
 // within bounds one exchange.
-func within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, documentTimeout,
-		&fault{kind: KindUnavailable, err: fmt.Errorf("the registry did not answer within %s", documentTimeout)})
+func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, s.answer,
+		&fault{kind: KindUnavailable, err: fmt.Errorf("the registry did not answer within %s", s.answer)})
 }
 
 // get reads a manifest; the library checks its digest when it was asked for by
@@ -217,16 +218,20 @@ func answered(e *transport.Error) error {
 }
 
 // guard is under everything that is sent for an image. It lets nothing out
-// without TLS but to loopback and to what is listed, also after a redirect or as
-// the address of a token server, and bounds every answer that is no blob.
+// without TLS but to what is listed and, for a registry on loopback, to loopback,
+// also after a redirect or as the address of a token server: no other registry
+// sends requests to this host's own servers. It bounds every answer that is no
+// blob.
 type guard struct {
 	inner    http.RoundTripper
 	insecure []string
+	loopback bool // the registry is there
 	limit    int64
 }
 
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "https" && !plain(strings.ToLower(req.URL.Host), g.insecure) {
+	host := strings.ToLower(req.URL.Host)
+	if req.URL.Scheme != "https" && !listed(host, g.insecure) && !(g.loopback && isLoopback(host)) {
 		return nil, &fault{kind: KindRefused, err: fmt.Errorf("%s would be spoken to without TLS", req.URL.Host), hint: insecureHint(req.URL.Host)}
 	}
 	resp, err := g.inner.RoundTrip(req)

@@ -119,6 +119,11 @@ func TestRevalidate(t *testing.T) {
 		t.Errorf("by digest: fetched %v, asked %q", img.Fetched, f.asked)
 	}
 
+	// What another place has says nothing of this one.
+	if _, err := s.Get(t.Context(), f.host+"/org/other@"+digest); image.KindOf(err) != image.KindNotFound {
+		t.Errorf("the digest elsewhere: %v, want it not found", err)
+	}
+
 	m := made(t, []entry{file("c", "3")})
 	m.push(f.URL, "org/app", "1", m.manifest())
 	img := get(t, s, ref)
@@ -290,31 +295,40 @@ func TestPlain(t *testing.T) {
 		get(t, open(t, o), host+"/org/app:1")
 		f.intercept(nil)
 	}
-	// Nor by a redirect of somebody with TLS.
+}
+
+// Nor does it by a redirect of somebody with TLS, who may not have this host's own
+// servers asked either.
+func TestPlainRedirect(t *testing.T) {
 	m := made(t, []entry{file("a", "1")})
 	secure := newFake(t, true)
 	m.pushWith(secure.Client(), secure.URL, "org/app", "1", m.manifest())
 	var followed atomic.Int32
 	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
 	defer plain.Close()
-	secure.intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.Contains(r.URL.Path, "/blobs/") {
-			return false
-		}
-		http.Redirect(w, r, "http://blobs.test/x", http.StatusTemporaryRedirect)
-		return true
-	})
 	tr := transport(t, "", secure.Client().Transport.(*http.Transport).TLSClientConfig)
 	dial := tr.DialContext
 	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if strings.HasPrefix(addr, "blobs.test") {
+		switch host, _, _ := net.SplitHostPort(addr); host {
+		case "blobs.test", "localhost":
 			addr = plain.Listener.Addr().String()
+		case "example.com": // which the test's certificate names
+			addr = secure.host
 		}
 		return dial(ctx, network, addr)
 	}
-	_, err := open(t, image.Options{Allow: []string{secure.host + "/*"}, Transport: tr}).Get(t.Context(), secure.host+"/org/app:1")
-	if image.KindOf(err) != image.KindRefused || followed.Load() != 0 {
-		t.Errorf("a redirect: %v, followed %d times; want it refused", err, followed.Load())
+	for _, to := range []string{"http://blobs.test/x", "http://localhost:8080/x"} {
+		secure.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+			return true
+		})
+		_, err := open(t, image.Options{Allow: []string{"example.com/*"}, Transport: tr}).Get(t.Context(), "example.com/org/app:1")
+		if image.KindOf(err) != image.KindRefused || followed.Load() != 0 {
+			t.Errorf("%s: %v, followed %d times; want it refused", to, err, followed.Load())
+		}
 	}
 }
 
@@ -437,6 +451,27 @@ func TestStalled(t *testing.T) {
 	defer cancel()
 	if _, err := s.Get(ctx, ref); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+	leftNothing(t, dir)
+}
+
+// A configuration that does not end is given up, too.
+func TestStalledConfiguration(t *testing.T) {
+	f := newFake(t, false)
+	ref, _ := pushed(t, f)
+	f.intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		w.Write([]byte("{"))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	s, dir := storeIn(t, image.Options{Allow: []string{ref}, Transport: transport(t, "", nil)})
+	s.SetAnswer(500 * time.Millisecond)
+	if _, err := s.Get(t.Context(), ref); image.KindOf(err) != image.KindUnavailable || !strings.Contains(err.Error(), "did not answer within 500ms") {
+		t.Errorf("got %v, want it given up", err)
 	}
 	leftNothing(t, dir)
 }

@@ -31,7 +31,8 @@ type Store struct {
 	o        Options
 	allow    []Pattern
 	platform v1.Platform
-	stall    time.Duration // how long a registry may send nothing
+	stall    time.Duration // how long a registry may send nothing of a layer
+	answer   time.Duration // how long a document may take
 
 	mu sync.Mutex // one call of Progress at a time
 }
@@ -39,7 +40,7 @@ type Store struct {
 // Open opens the cache, making it if need be, and removes what a crash has left
 // in it. Nothing is held open.
 func Open(o Options) (*Store, error) {
-	s := &Store{o: o, stall: stallAfter}
+	s := &Store{o: o, stall: stallAfter, answer: documentTimeout}
 	if err := s.configureStore(); err != nil {
 		return nil, failed("open", "images", KindInvalid, err)
 	}
@@ -217,7 +218,7 @@ func (s *Store) remember(r Reference, p *plan, img *Image) (*Image, error) {
 func (s *Store) cached(ctx context.Context, r Reference, src source) (*Image, error) {
 	rec, err := s.readRef(r)
 	if err == nil && rec == nil && r.digest != "" {
-		rec, err = s.findDigest(r.digest)
+		rec, err = s.findDigest(r)
 	}
 	if err != nil || rec == nil || !s.allowed(r, rec.Documents) {
 		return nil, err // what it leads to now may be allowed
