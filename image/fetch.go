@@ -67,6 +67,7 @@ func (s *Store) install(ctx context.Context, r Reference, p *plan, name string) 
 		err = s.commit(work, name, m)
 	}
 	if err != nil {
+		s.progress(Progress{Reference: r.String(), Stage: StageFailed, Layers: len(p.layers)})
 		return errors.Join(err, discard(work))
 	}
 	s.progress(Progress{Reference: r.String(), Stage: StageDone, Layers: len(p.layers)})

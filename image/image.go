@@ -138,12 +138,14 @@ type Progress struct {
 type Stage string
 
 // The stages of a Get that does not find the image in the cache, in order.
-// Before anything else every layer is told once, with nothing done.
+// Before anything else every layer is told once, with nothing done; nothing
+// follows the last.
 const (
 	StageWait   Stage = "wait"   // another process fetches the same image
 	StageFetch  Stage = "fetch"  // a layer is read from a registry and checked
 	StageUnpack Stage = "unpack" // a layer is written into the tree
 	StageDone   Stage = "done"
+	StageFailed Stage = "failed" // instead of done; Get says why
 )
 
 // Info describes an image in the cache.

@@ -437,12 +437,16 @@ func TestStalled(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	})
-	s, dir := storeIn(t, image.Options{Allow: []string{ref}, Transport: transport(t, "", nil)})
+	var last image.Progress
+	s, dir := storeIn(t, image.Options{Allow: []string{ref}, Transport: transport(t, "", nil), Progress: func(p image.Progress) { last = p }})
 	s.SetStall(100 * time.Millisecond)
 	if _, err := s.Get(t.Context(), ref); image.KindOf(err) != image.KindUnavailable || !strings.Contains(err.Error(), "sent nothing for 100ms") {
 		t.Errorf("got %v, want it given up", err)
 	}
 	leftNothing(t, dir)
+	if last.Stage != image.StageFailed {
+		t.Errorf("the last that was told: %+v, want that it failed", last)
+	}
 	if n := f.count("GET /v2/org/app/blobs/"); n < 1+3 {
 		t.Errorf("%d blobs were asked for, want three attempts", n)
 	}

@@ -39,7 +39,7 @@ func (a *app) pullEvents() func(image.Progress) {
 			p = a.newPullProgress()
 		}
 		p.event(e)
-		if e.Stage == image.StageDone {
+		if e.Stage == image.StageDone || e.Stage == image.StageFailed {
 			p.end()
 			p = nil
 		}

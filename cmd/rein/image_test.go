@@ -100,3 +100,19 @@ func TestPullBar(t *testing.T) {
 		t.Errorf("%q is wider than the terminal", line)
 	}
 }
+
+// An image that a sandbox needs and that cannot be had leaves no bar behind, on
+// which the error would stand.
+func TestPullBarOfFailure(t *testing.T) {
+	var screen bytes.Buffer
+	a := &app{err: &output{Writer: &screen, terminal: true, width: 100}}
+	told := a.pullEvents()
+	told(image.Progress{Stage: image.StageFetch, Layer: 1, Total: 100})
+	if !strings.Contains(screen.String(), "layers unpacked") {
+		t.Fatalf("no bar: %q", screen.String())
+	}
+	told(image.Progress{Stage: image.StageFailed, Layers: 1})
+	if !strings.HasSuffix(screen.String(), "\r\x1b[K") {
+		t.Errorf("the bar stays: %q", screen.String())
+	}
+}
