@@ -43,6 +43,10 @@ targets:
   #     env: OPENSANDBOX_KEY
   #   image: debian:12
   #   use_server_proxy: true   # where only the server can be reached
+  #   # endpoint_scheme: https    # of the sandboxes' endpoints; that of url
+  #   # entrypoint: [tail, -f, /dev/null]   # what the image starts
+  #   # accept_weak_egress: true  # take a policy that stops names only
+  #   # server_execd_only: true   # put no execd of rein's into the sandboxes
 
 # OCI images that targets may name besides "host"; without this, none.
 # images:
