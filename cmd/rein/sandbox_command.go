@@ -185,14 +185,14 @@ func (a *app) create(ctx context.Context, h *host, spec sandbox.Spec, asJSON boo
 	defer func() { err = errors.Join(err, sb.Close()) }()
 	after := h.logPath(sb.ID())
 	if err := errors.Join(os.MkdirAll(filepath.Dir(after), 0o700), os.Rename(before, after)); err != nil {
-		return errors.Join(err, sb.Kill(ctx))
+		return errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
 	}
 	info := sb.Info()
 	if asJSON {
 		return a.printJSON(info)
 	}
 	if _, err := fmt.Fprintln(a.out, info.ID); err != nil {
-		return errors.Join(err, sb.Kill(ctx)) // nobody will know its id
+		return errors.Join(err, sb.Kill(context.WithoutCancel(ctx))) // nobody will know its id
 	}
 	a.note("%s/%s, image %s, separation %s, ends %s", info.Provider, info.Runtime, info.Image, info.Separation, info.ExpiresAt.Local().Format(time.DateTime))
 	return nil

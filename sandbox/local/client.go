@@ -21,7 +21,8 @@ import (
 )
 
 // controlTimeout bounds one question to a keeper. They are answered from
-// memory.
+// memory, but for a pause and its end, which take execd.PauseTimeout at most and
+// wait for one another.
 const controlTimeout = 10 * time.Second
 
 // connect opens a connection to a sandbox's keeper.
@@ -50,19 +51,19 @@ func (p *Provider) connect(ctx context.Context, op, id string) (net.Conn, error)
 }
 
 // ask sends one request of the control protocol and decodes the answer.
-func (p *Provider) ask(ctx context.Context, op, id, method, path string, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+func (p *Provider) ask(caller context.Context, op, id, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(caller, controlTimeout)
 	defer cancel()
 	conn, err := p.connect(ctx, op, id)
 	if err != nil {
-		return err
+		return unlessGivenUp(caller, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	resp, err := roundTrip(conn, bufio.NewReader(conn), method, path, body)
 	if err != nil {
-		return &sandbox.Error{Kind: sandbox.KindLost, Op: op, Subject: id, Err: fmt.Errorf("ask its keeper: %w", errors.Join(err, ctx.Err()))}
+		return unlessGivenUp(caller, &sandbox.Error{Kind: sandbox.KindLost, Op: op, Subject: id, Err: fmt.Errorf("ask its keeper: %w", errors.Join(err, ctx.Err()))})
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
@@ -75,6 +76,16 @@ func (p *Provider) ask(ctx context.Context, op, id, method, path string, body, i
 		return &sandbox.Error{Kind: sandbox.KindInternal, Op: op, Subject: id, Err: fmt.Errorf("its keeper's answer: %w", err)}
 	}
 	return nil
+}
+
+// unlessGivenUp is err, but where the caller has given up, which says nothing
+// about the keeper.
+func unlessGivenUp(caller context.Context, err error) error {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.KindLost && caller.Err() != nil {
+		e.Kind = sandbox.KindTimeout
+		e.Hint = ""
+	}
+	return err
 }
 
 // roundTrip writes one request and reads one response on an open connection.

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -156,3 +157,24 @@ func TestFifty(t *testing.T) {
 }
 
 func discard() *audit.Log { return audit.New(io.Discard, audit.Options{}) }
+
+// A caller that gives up learns nothing about the sandbox.
+func TestCanceledIsNotLost(t *testing.T) {
+	p := provider(t, "runc")
+	info, err := p.Create(t.Context(), sandbox.Spec{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	expired, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	for _, ctx := range []context.Context{canceled, expired} {
+		_, getErr := p.Get(ctx, info.ID)
+		for op, err := range map[string]error{"get": getErr, "pause": p.Pause(ctx, info.ID, sandbox.PauseOptions{}), "resume": p.Resume(ctx, info.ID)} {
+			if sandbox.KindOf(err) != sandbox.KindTimeout || !errors.Is(err, ctx.Err()) {
+				t.Errorf("%s: %v (%s), want %v", op, err, sandbox.KindOf(err), ctx.Err())
+			}
+		}
+	}
+}

@@ -29,12 +29,18 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 	return p.asLost("resume", id, p.ask(ctx, "resume", id, http.MethodPost, "/resume", nil, nil))
 }
 
-// asLost makes of a keeper that has gone a sandbox that has.
+// asLost makes of a keeper that has gone a sandbox that has. One that takes too
+// long is there.
 func (p *Provider) asLost(op, id string, err error) error {
-	if sandbox.KindOf(err) == sandbox.KindLost {
-		return notFound(op, id)
+	e, ok := errors.AsType[*sandbox.Error](err)
+	switch {
+	case !ok || e.Kind != sandbox.KindLost:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Kind = sandbox.KindTimeout
+		return e
 	}
-	return err
+	return notFound(op, id)
 }
 
 type pauseRequest struct {
