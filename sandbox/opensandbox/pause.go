@@ -65,7 +65,7 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 func (p *Provider) shut(ctx context.Context, id string, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
-	if _, ok := errors.AsType[unverified](why); ok {
+	if _, ok := errors.AsType[unverified](why); ok || sandbox.KindOf(why) != sandbox.KindUnsupported {
 		err := p.change(ctx, "pause", id, sandbox.StateRunning, sandbox.StatePaused)
 		switch sandbox.KindOf(err) {
 		case "":
