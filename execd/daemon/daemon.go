@@ -211,7 +211,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		fail(w, refuse(http.StatusUnauthorized, execd.CodeUnauthorized, "the header %s is missing or wrong", execd.TokenHeader))
 		return
 	}
-	if s.paused.Load() && r.URL.Path != "/rein/resume" {
+	if s.paused.Load() && r.URL.Path != "/rein/resume" && r.URL.Path != "/rein/pause" {
 		fail(w, refuse(http.StatusConflict, execd.CodeConflict, "the sandbox is paused"))
 		return
 	}

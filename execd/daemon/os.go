@@ -57,8 +57,9 @@ type OS struct {
 
 	wardens atomic.Uint64 // made so far
 
-	gate    sync.RWMutex // read-locked while a command is started
-	stopped map[int]bool // between Stop and Continue: processes that were stopped already
+	gate    sync.RWMutex  // read-locked while a command is started
+	stopped map[int]bool  // between Stop and Continue: processes that were stopped already
+	watch   chan struct{} // closed to end keepStopped; guarded by mu
 
 	mu     sync.Mutex
 	closed bool
@@ -242,6 +243,7 @@ func (m *OS) Close() error {
 		return nil
 	}
 	m.closed = true
+	m.unwatchLocked()
 	m.idle = nil
 	var running []*warden
 	for w := range m.live {

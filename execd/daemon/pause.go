@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +35,12 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
 	}
 	s.pausing.Lock()
 	defer s.pausing.Unlock()
-	ctx, cancel := context.WithTimeout(r.Context(), execd.PauseTimeout)
+	if s.paused.Load() {
+		done(w) // whoever asked first may not have had the answer
+		return
+	}
+	// Done or undone, whether or not the caller still waits.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), execd.PauseTimeout)
 	defer cancel()
 	s.paused.Store(true)
 	if err := m.Stop(ctx); err != nil {
@@ -49,7 +56,7 @@ func (s *Server) resume(w http.ResponseWriter, _ *http.Request) {
 	s.pausing.Lock()
 	defer s.pausing.Unlock()
 	if !s.paused.Load() {
-		fail(w, refuse(http.StatusConflict, execd.CodeConflict, "nothing is paused"))
+		done(w)
 		return
 	}
 	if err := s.cfg.Machine.(Stopper).Continue(); err != nil {
@@ -73,16 +80,12 @@ func (m *OS) Stop(ctx context.Context) error {
 	for _, p := range list {
 		before[p.pid] = p.stopped
 	}
+	signalled := map[int]bool{}
 	for wait := time.Millisecond; err == nil; wait = min(2*wait, 50*time.Millisecond) {
-		running := 0
-		for _, p := range list {
-			if !p.stopped && !p.zombie {
-				running++
-				unix.Kill(p.pid, unix.SIGSTOP) // an error means that it has ended
-			}
-		}
+		running := stopThose(list, signalled)
 		if running == 0 {
 			m.stopped = before
+			m.watchOver()
 			return nil
 		}
 		select {
@@ -96,10 +99,92 @@ func (m *OS) Stop(ctx context.Context) error {
 	return fmt.Errorf("stop the commands: %w", err)
 }
 
+// stopThose stops what runs and returns how many processes did. One that waits
+// in the kernel where no signal reaches it, for a disk or for a child of
+// vfork(2), is as good as stopped once it has the signal.
+func stopThose(list []procStat, signalled map[int]bool) (running int) {
+	for _, p := range list {
+		if !runs(p.pid, signalled[p.pid]) {
+			continue
+		}
+		running++
+		signalled[p.pid] = true
+		unix.Kill(p.pid, unix.SIGSTOP) // an error means that it has ended
+	}
+	return running
+}
+
+// runs reports whether a thread of a process runs, or may at any time.
+func runs(pid int, signalled bool) bool {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	buf := make([]byte, 1024)
+	for _, t := range tasks {
+		b, err := readInto(dir+t.Name()+"/stat", buf)
+		if err != nil {
+			continue // it has ended
+		}
+		end := bytes.LastIndexByte(b, ')')
+		if end < 0 || end+2 >= len(b) {
+			return true
+		}
+		switch b[end+2] {
+		case 'T', 't', 'Z', 'X':
+		case 'D':
+			if !signalled {
+				return true
+			}
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// keepStopped stops again what wakes up: a timer can send its process SIGCONT.
+func (m *OS) keepStopped(end chan struct{}) {
+	const quick, slow = 5 * time.Millisecond, 100 * time.Millisecond
+	for wait := quick; ; wait = min(2*wait, slow) {
+		select {
+		case <-end:
+			return
+		case <-time.After(wait):
+		}
+		if list, err := m.commandProcesses(); err == nil && stopThose(list, map[int]bool{}) > 0 {
+			wait = quick / 2
+		}
+	}
+}
+
+// watchOver starts keepStopped.
+func (m *OS) watchOver() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed {
+		end := make(chan struct{})
+		m.watch = end
+		m.wg.Go(func() { m.keepStopped(end) })
+	}
+}
+
+// unwatchLocked ends keepStopped.
+func (m *OS) unwatchLocked() {
+	if m.watch != nil {
+		close(m.watch)
+		m.watch = nil
+	}
+}
+
 // Continue implements Stopper.
 func (m *OS) Continue() error {
 	m.gate.Lock()
 	defer m.gate.Unlock()
+	m.mu.Lock()
+	m.unwatchLocked()
+	m.mu.Unlock()
 	list, err := m.commandProcesses()
 	if err != nil {
 		return fmt.Errorf("let the commands go on: %w", err)

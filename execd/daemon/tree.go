@@ -11,8 +11,8 @@ import (
 // procStat is what the kill of a tree needs to know of a process.
 type procStat struct {
 	pid, ppid, pgrp int
-	zombie          bool
-	stopped         bool // by a signal or a tracer
+	zombie          bool // over: also a process whose first thread has ended lives on in the others
+	stopped         bool // by a signal or a tracer; of the first thread
 }
 
 // parseStat reads /proc/N/stat. The name in parentheses may hold anything,
@@ -32,6 +32,10 @@ func parseStat(b []byte) (procStat, bool) {
 	s.ppid, errs[1] = strconv.Atoi(string(f[1]))
 	s.pgrp, errs[2] = strconv.Atoi(string(f[2]))
 	s.zombie = f[0][0] == 'Z' || f[0][0] == 'X'
+	if s.zombie && len(f) > 17 { // num_threads
+		threads, err := strconv.Atoi(string(f[17]))
+		s.zombie = err != nil || threads < 2
+	}
 	s.stopped = f[0][0] == 'T' || f[0][0] == 't'
 	return s, errs == [3]error{}
 }

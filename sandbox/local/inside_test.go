@@ -2,6 +2,7 @@ package local_test
 
 import (
 	endian "encoding/binary"
+	"fmt"
 	goruntime "runtime"
 	"strconv"
 	"strings"
@@ -170,6 +171,64 @@ func TestNo32BitPrograms(t *testing.T) {
 			refused := r.Signal == "SIGSYS" || r.ExitCode != nil && (*r.ExitCode == 126 || *r.ExitCode == 128+int(syscall.SIGSYS))
 			if !refused {
 				t.Errorf("it ran: %+v %q", r.Outcome, r.Stderr.Head)
+			}
+		})
+	}
+}
+
+// headless is a process whose first thread has ended: the kernel shows it as a
+// zombie, and the others go on.
+const headless = `python3 -c '
+import ctypes, threading, time
+def beat():
+    while True:
+        with open("/tmp/beat", "a") as f: f.write("x")
+        time.sleep(0.02)
+threading.Thread(target=beat).start()
+ctypes.CDLL(None).pthread_exit(None)
+'`
+
+// Such a process ends with its command, and stands still in a pause.
+func TestHeadlessProcess(t *testing.T) {
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			box, err := sandbox.Create(t.Context(), provider(t, runtime), sandbox.Spec{TTL: 2 * time.Minute}, sandbox.Options{Log: discard()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := func() string {
+				r, err := box.Run(t.Context(), sandbox.Command{Shell: "stat -c %s /tmp/beat; rm -f /tmp/beat"})
+				if err != nil || !r.OK() {
+					t.Fatalf("%v %s", err, r.Stderr.Head)
+				}
+				return string(r.Stdout.Head)
+			}
+			wait := "until [ -s /tmp/beat ]; do sleep 0.01; done"
+			if r, err := box.Run(t.Context(), sandbox.Command{Shell: "setsid " + headless + " & " + wait}); err != nil || !r.OK() {
+				t.Fatalf("%v %+v %s", err, r.Outcome, r.Stderr.Head)
+			}
+			size()
+			if r, err := box.Run(t.Context(), sandbox.Command{Shell: "sleep 0.2; ! ls /tmp/beat"}); err != nil || !r.OK() {
+				t.Errorf("it outlived its command: %v %s", err, r.Stdout.Head)
+			}
+
+			if _, err := box.Run(t.Context(), sandbox.Command{CallID: "headless", Shell: headless, Background: true}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := box.Run(t.Context(), sandbox.Command{Shell: wait}); err != nil {
+				t.Fatal(err)
+			}
+			if err := box.Pause(t.Context(), sandbox.PauseOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(500 * time.Millisecond) // the length of the pause is what is measured
+			if err := box.Resume(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r, err := box.Run(t.Context(), sandbox.Command{Shell: "stat -c '%s' /tmp/beat"})
+			var beats int
+			if _, scanErr := fmt.Sscan(string(r.Stdout.Head), &beats); err != nil || scanErr != nil || beats > 20 {
+				t.Errorf("%d beats in a pause of 500 ms: %v", beats, err)
 			}
 		})
 	}

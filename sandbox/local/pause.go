@@ -62,7 +62,8 @@ func (k *keeper) pause(ctx context.Context, most time.Duration) error {
 		return err
 	}
 	if err := k.execd(ctx, (*execd.Client).Pause); err != nil {
-		return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "pause", Err: err}
+		// It may have happened all the same: undone, so that both agree.
+		return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "pause", Err: errors.Join(err, k.execd(ctx, (*execd.Client).Resume))}
 	}
 	if !k.become(sandbox.StateRunning, sandbox.StatePaused) {
 		return k.require(sandbox.StateRunning, "pause") // it has ended meanwhile
@@ -134,7 +135,8 @@ func (k *keeper) execd(ctx context.Context, ask func(*execd.Client, context.Cont
 			return k.gateway.DialContext(ctx, execd.Port)
 		}})
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, execd.PauseTimeout+time.Second)
+	// Done or undone, whether or not the caller still waits.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*execd.PauseTimeout)
 	defer cancel()
 	return ask(c, ctx)
 }
