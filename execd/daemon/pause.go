@@ -104,7 +104,7 @@ func (m *OS) Stop(ctx context.Context) error {
 // vfork(2), is as good as stopped once it has the signal.
 func stopThose(list []procStat, signalled map[int]bool) (running int) {
 	for _, p := range list {
-		if !runs(p.pid, signalled[p.pid]) {
+		if !runs(p, signalled[p.pid]) {
 			continue
 		}
 		running++
@@ -115,11 +115,11 @@ func stopThose(list []procStat, signalled map[int]bool) (running int) {
 }
 
 // runs reports whether a thread of a process runs, or may at any time.
-func runs(pid int, signalled bool) bool {
-	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+func runs(p procStat, signalled bool) bool {
+	dir := "/proc/" + strconv.Itoa(p.pid) + "/task/"
 	tasks, err := os.ReadDir(dir)
-	if err != nil {
-		return false
+	if err != nil { // over, or under gVisor one whose first thread has ended
+		return !p.zombie && !signalled
 	}
 	buf := make([]byte, 1024)
 	for _, t := range tasks {
@@ -147,13 +147,14 @@ func runs(pid int, signalled bool) bool {
 // keepStopped stops again what wakes up: a timer can send its process SIGCONT.
 func (m *OS) keepStopped(end chan struct{}) {
 	const quick, slow = 5 * time.Millisecond, 100 * time.Millisecond
+	signalled := map[int]bool{}
 	for wait := quick; ; wait = min(2*wait, slow) {
 		select {
 		case <-end:
 			return
 		case <-time.After(wait):
 		}
-		if list, err := m.commandProcesses(); err == nil && stopThose(list, map[int]bool{}) > 0 {
+		if list, err := m.commandProcesses(); err == nil && stopThose(list, signalled) > 0 {
 			wait = quick / 2
 		}
 	}
@@ -211,6 +212,16 @@ func (m *OS) commandProcesses() ([]procStat, error) {
 	if err != nil {
 		return nil, err
 	}
+	own := descendants(list, os.Getpid(), nil)
+	if m.opts.Init {
+		// All others too: gVisor tells no parent of a process whose first thread
+		// has ended.
+		known := map[int]bool{os.Getpid(): true}
+		for _, p := range own {
+			known[p.pid] = true
+		}
+		own = append(slices.DeleteFunc(list, func(p procStat) bool { return known[p.pid] }), own...)
+	}
 	wardens := m.wardenPids()
-	return slices.DeleteFunc(descendants(list, os.Getpid(), nil), func(p procStat) bool { return wardens[p.pid] }), nil
+	return slices.DeleteFunc(own, func(p procStat) bool { return wardens[p.pid] }), nil
 }
