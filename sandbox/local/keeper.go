@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	goruntime "runtime"
 	"strconv"
 	"sync"
@@ -86,6 +87,9 @@ func Keep() error {
 	k := &keeper{killed: make(chan struct{}), state: sandbox.StatePending}
 	if err := json.NewDecoder(os.Stdin).Decode(&k.cfg); err != nil {
 		return fmt.Errorf("the keeper is started by rein, not by hand: %w", err)
+	}
+	if checkID("keep", k.cfg.Info.ID) != nil || !filepath.IsAbs(k.cfg.Dir) {
+		return errors.New("the keeper is started by rein, not by hand: its configuration names no sandbox")
 	}
 	err := k.run(ctx, os.Stdout)
 	if err != nil {

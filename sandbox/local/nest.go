@@ -68,6 +68,9 @@ type nestReply struct {
 // then becomes the OCI runtime; it returns only when that failed, after it has
 // told the keeper why.
 func Nest() error {
+	if os.Getpid() != 1 { // what follows changes the mounts of whatever namespace this is
+		return errors.New("the nest is started by its keeper, not by hand: it is not the first process of namespaces of its own")
+	}
 	// The kernel ties a thread to its parent, not a process: the one that is
 	// tied is the one that becomes the runtime.
 	goruntime.LockOSThread()
