@@ -69,7 +69,11 @@ func (p *Provider) shut(ctx context.Context, id string, why error) error {
 		err := p.change(ctx, "pause", id, sandbox.StateRunning, sandbox.StatePaused)
 		switch sandbox.KindOf(err) {
 		case "":
-			return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "resume", Subject: id, Err: fmt.Errorf("it is paused again: %w", why)}
+			kind := sandbox.KindUnavailable
+			if sandbox.KindOf(why) == sandbox.KindTimeout {
+				kind = sandbox.KindTimeout
+			}
+			return &sandbox.Error{Kind: kind, Op: "resume", Subject: id, Err: fmt.Errorf("it is paused again: %w", why)}
 		case sandbox.KindConflict, sandbox.KindNotFound, sandbox.KindLost: // another was quicker
 			return &sandbox.Error{Kind: sandbox.KindConflict, Op: "resume", Subject: id, Err: err}
 		}
@@ -103,15 +107,14 @@ func (p *Provider) change(ctx context.Context, op, id string, from, to sandbox.S
 		err = p.server.do(short, http.MethodPost, path, nil, nil, nil)
 		cancel()
 		_, lost := errors.AsType[unclear](err)
-		if err == nil || lost {
+		// Two at once get in each other's way inside the server, which says so of
+		// one although both come true.
+		a, answered := errors.AsType[*answer](err)
+		if err == nil || lost || answered && a.Status == http.StatusInternalServerError {
 			break
 		}
 		if asked := asksToWait(err); !retried(err) || try >= tries && asked == 0 || !pause(ctx, try, asked) {
-			// Two at once: Docker's word for the second is an error inside.
-			if r, gone := p.get(ctx, op, id); gone == nil && p.info(r).State != from {
-				return &sandbox.Error{Kind: sandbox.KindConflict, Op: op, Subject: id, Err: err}
-			}
-			if a, ok := errors.AsType[*answer](err); ok && a.Status == http.StatusBadRequest {
+			if answered && a.Status == http.StatusBadRequest {
 				return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: id, Err: err, Hint: "the server's runtime may not be able to " + op + " sandboxes"}
 			}
 			return p.fault(ctx, op, id, err)
@@ -121,7 +124,7 @@ func (p *Provider) change(ctx context.Context, op, id string, from, to sandbox.S
 }
 
 // settleTime is how long a state may stay what it was when the reply to the
-// request that changes it was lost.
+// request that changes it was lost, or was an error of the server's own.
 const settleTime = 5 * time.Second
 
 // reach waits until the state is to.
