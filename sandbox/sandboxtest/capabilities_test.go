@@ -25,7 +25,7 @@ var columns = []struct{ name, title, how string }{
 	{"local-runc", "local, runc", "sandboxes of runc, as root: `go test ./sandbox/local`"},
 	{"opensandbox-fake", "opensandbox, scripted server", "a server in the test's process, whose execd is like OpenSandbox's and whose machines are in memory: `go test ./sandbox/opensandbox`"},
 	{"opensandbox-fake-own", "… with rein-execd", "the same, with rein's execd put into the sandboxes"},
-	{"opensandbox-real", "opensandbox, real server", "opensandbox-server on Docker, started by `make test-opensandbox`"},
+	{"opensandbox-real", "opensandbox, real server", "a real server on Docker: `make test-opensandbox`"},
 	{"opensandbox-real-own", "… with rein-execd", "the same, with rein's execd put into the sandboxes"},
 }
 

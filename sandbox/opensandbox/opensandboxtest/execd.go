@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rein-sh/rein/execd"
 )
 
@@ -307,13 +305,16 @@ func (e *events) Write(b []byte) (int, error) {
 // Flush passes on what there is.
 func (e *events) Flush() { _ = http.NewResponseController(e.ResponseWriter).Flush() }
 
-// signalOf is the original's word for the signal in an event of rein's.
-func signalOf(line []byte) string {
-	var ev execd.Event
-	if json.Unmarshal(line, &ev) == nil && ev.Rein != nil && ev.Rein.Outcome != nil && ev.Rein.Outcome.KilledBy == "" {
-		return unix.SignalNum(ev.Rein.Outcome.Signal).String()
+// words takes from rein's reasons what the original does not say: why it ended a
+// command.
+func words(traceback any) []string {
+	var out []string
+	list, _ := traceback.([]any)
+	for _, line := range list {
+		text, _, _ := strings.Cut(fmt.Sprint(line), " (")
+		out = append(out, text)
 	}
-	return "killed"
+	return out
 }
 
 func plain(line []byte) []byte {
@@ -325,7 +326,7 @@ func plain(line []byte) []byte {
 		return line
 	}
 	if fault, ok := ev["error"].(map[string]any); ok && fault["evalue"] == "-1" {
-		fault["traceback"] = []string{"signal: " + signalOf(line)}
+		fault["traceback"] = words(fault["traceback"])
 	}
 	delete(ev, "rein")
 	b, err := json.Marshal(ev)
