@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,17 +16,24 @@ import (
 //
 // It is not os.Root because that relies on O_NOFOLLOW, which gVisor does not
 // heed together with O_DIRECTORY: it follows a link to a directory.
-type root struct{ dir *os.File }
+type root struct {
+	mu  sync.RWMutex // held for writing by Close: requests may still be under way then
+	dir *os.File
+}
 
 func openRoot(name string) (*root, error) {
 	dir, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &root{dir}, nil
+	return &root{dir: dir}, nil
 }
 
-func (r *root) Close() error { return r.dir.Close() }
+func (r *root) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dir.Close()
+}
 
 // maxRetries bounds how often a resolution is tried again that something moved
 // beneath (EAGAIN), so that user code cannot keep the daemon busy for ever.
@@ -52,11 +60,15 @@ func openAt(dir int, name string, flag int, mode fs.FileMode, resolve uint64) (i
 	}
 }
 
-func (r *root) fd() int { return int(r.dir.Fd()) }
+func (r *root) openAt(name string, flag int, mode fs.FileMode, resolve uint64) (int, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return openAt(int(r.dir.Fd()), name, flag, mode, resolve)
+}
 
 // OpenFile opens name, following links that stay inside.
 func (r *root) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
-	fd, err := openAt(r.fd(), name, flag, mode, 0)
+	fd, err := r.openAt(name, flag, mode, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +81,7 @@ func (r *root) OpenRoot(name string) (*root, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &root{dir}, nil
+	return &root{dir: dir}, nil
 }
 
 func (r *root) Stat(name string) (fs.FileInfo, error)  { return r.look(name, 0) }
@@ -91,7 +103,7 @@ func (r *root) in(op, name string, f func(dir int, base string) error) error {
 	if base == "." || base == ".." || base == "/" {
 		return &os.PathError{Op: op, Path: name, Err: unix.EINVAL}
 	}
-	dir, err := openAt(r.fd(), path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, 0)
+	dir, err := r.openAt(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, 0)
 	if err != nil {
 		return err
 	}
@@ -180,7 +192,7 @@ func (r *root) Chmod(name string, mode fs.FileMode) error {
 
 // Chown follows links that stay inside.
 func (r *root) Chown(name string, uid, gid int) error {
-	fd, err := openAt(r.fd(), name, unix.O_PATH, 0, 0)
+	fd, err := r.openAt(name, unix.O_PATH, 0, 0)
 	if err != nil {
 		return err
 	}
