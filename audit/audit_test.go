@@ -91,7 +91,7 @@ func TestThirdPartyCheck(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `sed -n 7p "$1" | sed 's/,"hash":"[0-9a-f]\{64\}"}$/}/' | tr -d '\n' | sha256sum`, "sh", path)
 	out, err := cmd.Output()
 	if err != nil {
-		t.Skipf("needs sed and sha256sum: %v", err)
+		t.Fatalf("every Linux has sed and sha256sum: %v", err)
 	}
 	var r audit.Record
 	if err := json.Unmarshal(bytes.Split(log, []byte("\n"))[6], &r); err != nil {

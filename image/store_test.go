@@ -296,7 +296,10 @@ func TestDiskFull(t *testing.T) {
 	}
 	small := t.TempDir()
 	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skip("no small file system can be made:", err)
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("no small file system can be made, as in a container without CAP_SYS_ADMIN:", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(small, 0); err != nil {
