@@ -43,14 +43,45 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	if err := sendFile(w, r, q, f, info.Size(), path.Base(name)); err != nil {
+	w.Header().Set("Last-Modified", info.ModTime().UTC().Format(http.TimeFormat))
+	content, size, err := sized(f, info.Size())
+	if err == nil {
+		err = sendFile(w, r, q, content, size, path.Base(name))
+	}
+	if err != nil {
+		w.Header().Del("Last-Modified")
 		fail(w, at(p, err))
 	}
 }
 
+// content is what of a file is sent.
+type content interface {
+	io.ReadSeeker
+	io.ReaderAt
+}
+
+// maxUnsized bounds a file that does not tell its size, in bytes.
+const maxUnsized = 4 << 20
+
+// sized finds the size of a file that says it has none: those of /proc and /sys
+// are made as they are read.
+func sized(f *os.File, size int64) (content, int64, error) {
+	if size > 0 {
+		return f, size, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxUnsized+1))
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(b) > maxUnsized {
+		return nil, 0, refuse(http.StatusRequestEntityTooLarge, execd.CodeTooLarge, "it does not tell its size and is larger than %d bytes", maxUnsized)
+	}
+	return bytes.NewReader(b), int64(len(b)), nil
+}
+
 // sendFile sends what was asked for. An error comes before anything is sent;
 // later, a file that turns out shorter cuts the connection.
-func sendFile(w http.ResponseWriter, r *http.Request, q url.Values, f *os.File, size int64, name string) error {
+func sendFile(w http.ResponseWriter, r *http.Request, q url.Values, f content, size int64, name string) error {
 	h := w.Header()
 	if q.Get("sha256") == "true" {
 		sum := sha256.New()
@@ -96,9 +127,6 @@ func sendFile(w http.ResponseWriter, r *http.Request, q url.Values, f *os.File, 
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	h.Set("Accept-Ranges", "bytes")
 	h.Set("Content-Length", strconv.FormatInt(n, 10))
-	if info, err := f.Stat(); err == nil {
-		h.Set("Last-Modified", info.ModTime().UTC().Format(http.TimeFormat))
-	}
 	w.WriteHeader(status)
 	if _, err := io.CopyN(w, f, n); err != nil {
 		panic(http.ErrAbortHandler) // the client sees that it is not complete

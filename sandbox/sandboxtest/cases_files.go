@@ -33,6 +33,7 @@ func fileCases() []Case {
 		{Name: "files/directory is no file", Needs: exact, run: directoryIsNoFile},
 		{Name: "files/FIFO, device, socket refused", Needs: append(caps(sandbox.CapProcesses, sandbox.CapConfine), both...),
 			Programs: []string{"mkfifo", "perl"}, run: specialFiles},
+		{Name: "files/without a size", Needs: append(caps(sandbox.CapProcesses, sandbox.CapExec), exact...), run: unsizedFile},
 		{Name: "files/list", Needs: files, run: list},
 		{Name: "files/search", Needs: files, run: search},
 		{Name: "files/mkdir", Needs: files, run: makeDirs},
@@ -61,6 +62,23 @@ func writeRead(e *env) {
 		e.equal("hash", tr.SHA256, hex.EncodeToString(sum[:]))
 		e.equal("content", e.get(e.dir+"/file"), content)
 	}
+}
+
+// unsizedFile reads a file that the kernel makes as it is read, whose size is 0.
+func unsizedFile(e *env) {
+	const name = "/proc/sys/kernel/ostype"
+	want := e.sh("cat " + name) // gVisor's has no newline
+	e.equal("system", strings.TrimSpace(want), "Linux")
+	e.equal("content", e.get(name), want)
+	c, err := e.ReadFile(e.Context(), name, sandbox.ReadOptions{Offset: 2, Max: 2})
+	e.must(err)
+	e.equal("part", string(c.Data), "nu")
+	var b bytes.Buffer
+	tr, err := e.Download(e.Context(), name, &b, sandbox.Access{})
+	e.must(err)
+	sum := sha256.Sum256([]byte(want))
+	e.equal("downloaded", b.String(), want)
+	e.equal("hash", tr.SHA256, hex.EncodeToString(sum[:]))
 }
 
 func fileMode(e *env) {
