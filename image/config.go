@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -44,8 +45,19 @@ func (s *Store) configure(out *plan, raw []byte) ([]string, error) {
 	return ids, nil
 }
 
+// maxStart bounds entrypoint and arguments together, in bytes. They are part of
+// every record of a sandbox; Linux takes 128 KiB for one argument.
+const maxStart = 64 << 10
+
 // check refuses what no program can be started with.
 func (c Config) check() error {
+	start := 0
+	for _, a := range slices.Concat(c.Entrypoint, c.Cmd) {
+		start += len(a) + 1
+	}
+	if start > maxStart {
+		return tooLarge("an entrypoint with arguments of %d bytes, more than %d", start, maxStart)
+	}
 	texts := [][]string{{c.User, c.WorkingDir, c.StopSignal}, c.Env, c.Entrypoint, c.Cmd}
 	for _, list := range texts {
 		for _, t := range list {

@@ -289,6 +289,17 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// What no program could be started with is refused when it is fetched.
+func TestLongEntrypoint(t *testing.T) {
+	m := made(t, []entry{file("f", "x")})
+	m.config = map[string]any{"Cmd": []string{"sh", "-c", strings.Repeat("x", 64<<10)}}
+	s := open(t, image.Options{Allow: anyLayout})
+	img, err := s.Get(t.Context(), "oci:"+m.layout(m.manifest()))
+	if image.KindOf(err) != image.KindTooLarge || !strings.Contains(err.Error(), "entrypoint") {
+		t.Errorf("%v, %v", img, err)
+	}
+}
+
 // A full disk is the host's fault, and nothing is left.
 func TestDiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -159,10 +159,11 @@ func readDatabase(t *tree, name string, fields int) ([][]string, error) {
 			out = append(out, e)
 		}
 	}
-	if err := lines.Err(); err != nil {
+	err = lines.Err()
+	if err != nil && !errors.Is(err, bufio.ErrTooLong) {
 		return nil, err
 	}
-	if bytes.N == 0 {
+	if err != nil || bytes.N == 0 {
 		return nil, tooLarge("/%s is larger than %d bytes", name, maxDatabase)
 	}
 	return out, nil

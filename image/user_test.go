@@ -97,7 +97,7 @@ func TestResolveUserLinks(t *testing.T) {
 		"to a directory":  {map[string]string{"etc/passwd": "-> /"}, "is a directory"},
 		"etc is a file":   {map[string]string{"etc": inside}, "no directory"},
 		"too large":       {map[string]string{"etc/passwd": strings.Repeat("a:b\n", 300_000)}, "larger than"},
-		"one long line":   {map[string]string{"etc/passwd": strings.Repeat("a", 1<<20+1)}, "too long"},
+		"one long line":   {map[string]string{"etc/passwd": strings.Repeat("a", 1<<20+1)}, "larger than"},
 		"no line's end":   {map[string]string{"etc/passwd": strings.TrimSpace(inside)}, ""},
 		"not this fields": {map[string]string{"etc/passwd": "me:x:7:7::/me:/bin/sh:more\n"}, "no such user"},
 	} {
