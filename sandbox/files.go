@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,6 +30,8 @@ type Access struct {
 	// while it runs; leaving it is KindDenied. execd enforces it.
 	Root string
 }
+
+func (a Access) tool() string { return cmp.Or(a.Tool, "host") }
 
 // MaxRead is the default bound of ReadFile.
 const MaxRead = 1 << 20
@@ -305,10 +308,7 @@ func (s *Sandbox) file(ctx context.Context, a Access, in FileIntent, act func(co
 	if err := s.reachable(ctx, in.Op); err != nil {
 		return err
 	}
-	in.Tool, in.Root = a.Tool, a.Root
-	if in.Tool == "" {
-		in.Tool = "host"
-	}
+	in.Tool, in.Root = a.tool(), a.Root
 	if err := s.checkPaths(in); err != nil {
 		return err
 	}

@@ -55,6 +55,11 @@ type SessionRecord struct {
 	Cwd     string   `json:"cwd,omitempty"`
 	Env     []string `json:"env,omitempty"` // names only
 	// Of the outcome.
+	Ending
+}
+
+// Ending is how an operation on a session or a terminal ended.
+type Ending struct {
 	OK         bool     `json:"ok"`
 	DurationMS int64    `json:"duration_ms,omitempty"`
 	Failure    *Failure `json:"error,omitempty"`
@@ -72,12 +77,10 @@ type TerminalRecord struct {
 	Env      []string `json:"env,omitempty"` // names only
 	Pipe     bool     `json:"pipe,omitempty"`
 	// Of the outcome.
-	OK         bool     `json:"ok"`
-	BytesIn    int64    `json:"bytes_in,omitempty"`
-	BytesOut   int64    `json:"bytes_out,omitempty"`
-	ExitCode   *int     `json:"exit_code,omitempty"`
-	DurationMS int64    `json:"duration_ms,omitempty"`
-	Failure    *Failure `json:"error,omitempty"`
+	Ending
+	BytesIn  int64 `json:"bytes_in,omitempty"`
+	BytesOut int64 `json:"bytes_out,omitempty"`
+	ExitCode *int  `json:"exit_code,omitempty"`
 }
 
 // CallOutcome is the data of audit.KindCallOutcome.

@@ -42,24 +42,37 @@ func (s *Sandbox) CloseSession(ctx context.Context, id string, a Access) error {
 	return s.session(ctx, a, &in, func(ctx context.Context) error { return s.client.DeleteSession(ctx, id) })
 }
 
-// session does one recorded operation on a session.
 func (s *Sandbox) session(ctx context.Context, a Access, r *SessionRecord, act func(context.Context) error) error {
-	op := r.Op + " session"
-	if err := s.reachable(ctx, op); err != nil {
+	r.Tool = a.tool()
+	return s.recorded(ctx, a, recording{op: r.Op + " session", subject: &r.Session, ending: &r.Ending, data: r,
+		intent: audit.KindSessionIntent, outcome: audit.KindSessionOutcome}, act)
+}
+
+// recording is an operation whose record says both what is meant and how it
+// ended.
+type recording struct {
+	op              string
+	subject         *string // of errors; act may set it
+	ending          *Ending // of data
+	data            any
+	intent, outcome audit.Kind
+}
+
+// recorded does one short operation between its two records.
+func (s *Sandbox) recorded(ctx context.Context, a Access, r recording, act func(context.Context) error) error {
+	if err := s.reachable(ctx, r.op); err != nil {
 		return err
 	}
 	ctx, cancel := bounded(ctx, DefaultOpTimeout)
 	defer cancel()
-	if r.Tool = a.Tool; r.Tool == "" {
-		r.Tool = "host"
-	}
-	if err := s.append(audit.KindSessionIntent, a.CallID, r); err != nil {
+	if err := s.append(r.intent, a.CallID, r.data); err != nil {
 		return err
 	}
 	start := s.opt.Now()
-	err := s.fault(ctx, op, r.Session, act(ctx))
-	r.OK, r.DurationMS, r.Failure = err == nil, s.since(start), failure(err)
-	return also(err, s.append(audit.KindSessionOutcome, a.CallID, r))
+	err := act(ctx)
+	err = s.fault(ctx, r.op, *r.subject, err)
+	*r.ending = Ending{OK: err == nil, DurationMS: s.since(start), Failure: failure(err)}
+	return also(err, s.append(r.outcome, a.CallID, r.data))
 }
 
 // absentRoute makes an answer with one of these codes, or without any, that of a

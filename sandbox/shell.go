@@ -56,24 +56,10 @@ func (s *Sandbox) TerminalStatus(ctx context.Context, id string) (execd.Terminal
 	return st, s.fault(ctx, "terminal status", id, err)
 }
 
-// terminal does one recorded operation on a terminal.
 func (s *Sandbox) terminal(ctx context.Context, a Access, r *TerminalRecord, act func(context.Context) error) error {
-	op := r.Op + " terminal"
-	if err := s.reachable(ctx, op); err != nil {
-		return err
-	}
-	ctx, cancel := bounded(ctx, DefaultOpTimeout)
-	defer cancel()
-	if r.Tool = a.Tool; r.Tool == "" {
-		r.Tool = "host"
-	}
-	if err := s.append(audit.KindTerminalIntent, a.CallID, r); err != nil {
-		return err
-	}
-	start := s.opt.Now()
-	err := s.fault(ctx, op, r.Terminal, act(ctx))
-	r.OK, r.DurationMS, r.Failure = err == nil, s.since(start), failure(err)
-	return also(err, s.append(audit.KindTerminalOutcome, a.CallID, r))
+	r.Tool = a.tool()
+	return s.recorded(ctx, a, recording{op: r.Op + " terminal", subject: &r.Terminal, ending: &r.Ending, data: r,
+		intent: audit.KindTerminalIntent, outcome: audit.KindTerminalOutcome}, act)
 }
 
 // Terminal is somebody attached to a terminal. What is typed and printed is not
@@ -152,9 +138,8 @@ func (t *Terminal) Close() error {
 	t.closing.Do(func() {
 		_ = t.conn.Close() // the program's end, or the other side's, may have been first
 		r := t.record
-		r.Op, r.OK, r.Failure = "detach", true, nil
+		r.Op, r.Ending = "detach", Ending{OK: true, DurationMS: t.sandbox.since(t.start)}
 		r.BytesIn, r.BytesOut, r.ExitCode = t.in.Load(), t.out.Load(), t.code.Load()
-		r.DurationMS = t.sandbox.since(t.start)
 		t.closed = t.sandbox.append(audit.KindTerminalOutcome, t.access.CallID, r)
 	})
 	return t.closed
