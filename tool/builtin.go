@@ -61,6 +61,7 @@ type builtin struct {
 	created bool
 
 	sessions map[string]*openSession // guarded by mu
+	opening  int                     // sessions that are being opened
 	ended    map[string]string       // why a session is there no more
 }
 

@@ -77,13 +77,13 @@ func (b *builtin) openSession(ctx context.Context, c Call) Result {
 	if err != nil {
 		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.expireSessions(ctx)
-	if len(b.sessions) >= b.Sessions.Max {
-		return Fail(OpRun, CodeSessionLimit, fmt.Sprintf("%d sessions are open, and no more may be", len(b.sessions)), SessionClose+" closes one")
+	if full := b.reserveSession(ctx); full != nil {
+		return *full
 	}
 	id, err := b.Sandbox.OpenSession(ctx, sandbox.SessionOptions{Cwd: args.Cwd}, sandbox.Access{CallID: c.ID, Tool: SessionCreate})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opening--
 	if sandbox.KindOf(err) == sandbox.KindUnsupported {
 		return Fail(OpRun, CodeSessionLimit, "this sandbox has no sessions", "use "+RunCommand)
 	}
@@ -95,6 +95,20 @@ func (b *builtin) openSession(ctx context.Context, c Call) Result {
 	return Result{OK: true, Stdout: id + "\n", Session: b.describe(id, s)}
 }
 
+// reserveSession makes room for one more session, which b.opening counts until
+// it is there, or says that there is none.
+func (b *builtin) reserveSession(ctx context.Context) *Result {
+	b.expireSessions(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.sessions) + b.opening; n >= b.Sessions.Max {
+		r := Fail(OpRun, CodeSessionLimit, fmt.Sprintf("%d sessions are open, and no more may be", n), SessionClose+" closes one")
+		return &r
+	}
+	b.opening++
+	return nil
+}
+
 // describe is a session as the model is told of it.
 func (b *builtin) describe(id string, s *openSession) *Session {
 	return &Session{ID: id, CallsLeft: max(0, b.Sessions.Calls-s.calls), SecondsLeft: int64(max(0, time.Until(s.until)) / time.Second)}
@@ -102,37 +116,56 @@ func (b *builtin) describe(id string, s *openSession) *Session {
 
 // expireSessions closes those whose time is over.
 func (b *builtin) expireSessions(ctx context.Context) {
-	for id, s := range b.sessions {
+	b.endSessions(ctx, SessionClose, func(s *openSession) string {
 		if time.Now().After(s.until) {
-			delete(b.sessions, id)
-			b.ended[id] = fmt.Sprintf("its %d s are over", whole(b.Sessions.Age))
-			_ = b.Sandbox.CloseSession(ctx, id, sandbox.Access{Tool: SessionClose}) // recorded; it may have ended by itself
+			return fmt.Sprintf("its %d s are over", whole(b.Sessions.Age))
 		}
+		return ""
+	})
+}
+
+// endSessions closes those for which why gives a reason. What cannot be closed
+// ends with the sandbox. The lock is not held while execd is asked.
+func (b *builtin) endSessions(ctx context.Context, tool string, why func(*openSession) string) {
+	var over []string
+	b.mu.Lock()
+	for id, s := range b.sessions {
+		if reason := why(s); reason != "" {
+			delete(b.sessions, id)
+			b.ended[id] = reason
+			over = append(over, id)
+		}
+	}
+	b.mu.Unlock()
+	for _, id := range over {
+		_ = b.Sandbox.CloseSession(ctx, id, sandbox.Access{Tool: tool}) // recorded; it may have ended by itself
 	}
 }
 
 // use counts a call to a session, or says why there is no such session.
 func (b *builtin) use(ctx context.Context, id string) (*openSession, *Result) {
+	b.expireSessions(ctx)
+	b.mu.Lock()
+	s := b.sessions[id]
+	if s != nil && s.calls < b.Sessions.Calls {
+		s.calls++
+		b.mu.Unlock()
+		return s, nil
+	}
+	b.mu.Unlock()
+	b.endSessions(ctx, SessionClose, func(o *openSession) string {
+		if o == s {
+			return fmt.Sprintf("it has run the %d commands that it may", b.Sessions.Calls)
+		}
+		return ""
+	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.expireSessions(ctx)
-	s := b.sessions[id]
-	switch {
-	case s == nil && b.ended[id] != "":
-		r := sessionGone(b.ended[id])
-		return nil, &r
-	case s == nil:
-		r := Fail(OpRun, CodeSessionGone, "this task has no such session", SessionCreate+" opens one")
-		return nil, &r
-	case s.calls >= b.Sessions.Calls:
-		delete(b.sessions, id)
-		b.ended[id] = fmt.Sprintf("it has run the %d commands that it may", b.Sessions.Calls)
-		_ = b.Sandbox.CloseSession(ctx, id, sandbox.Access{Tool: SessionClose})
-		r := sessionGone(b.ended[id])
-		return nil, &r
+	r := Fail(OpRun, CodeSessionGone, "this task has no such session", SessionCreate+" opens one")
+	if why := b.ended[id]; why != "" {
+		r = sessionGone(why)
 	}
-	s.calls++
-	return s, nil
+	return nil, &r
 }
 
 func sessionGone(why string) Result {
@@ -185,16 +218,9 @@ func (b *builtin) closeSession(ctx context.Context, c Call) Result {
 	if err != nil {
 		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sessions[args.ID] == nil {
-		if b.ended[args.ID] != "" {
-			return Result{OK: true, Stdout: "it was closed already\n"}
-		}
-		return Fail(OpRun, CodeSessionGone, "this task has no such session", "")
+	if gone := b.forget(args.ID); gone != nil {
+		return *gone
 	}
-	delete(b.sessions, args.ID)
-	b.ended[args.ID] = "it was closed"
 	err = b.Sandbox.CloseSession(ctx, args.ID, sandbox.Access{CallID: c.ID, Tool: SessionClose})
 	if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
 		return b.explain(OpRun, err)
@@ -202,16 +228,25 @@ func (b *builtin) closeSession(ctx context.Context, c Call) Result {
 	return Result{OK: true, Stdout: "closed\n"}
 }
 
-// closeSessions closes all, at the end of the work. What cannot be closed ends
-// with the sandbox.
-func (b *builtin) closeSessions(ctx context.Context) {
+// forget takes a session out of use, or answers for one that is not in use.
+func (b *builtin) forget(id string) *Result {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id := range b.sessions {
+	if b.sessions[id] != nil {
 		delete(b.sessions, id)
-		b.ended[id] = "the work is finished"
-		_ = b.Sandbox.CloseSession(ctx, id, sandbox.Access{Tool: SandboxKill})
+		b.ended[id] = "it was closed"
+		return nil
 	}
+	r := Fail(OpRun, CodeSessionGone, "this task has no such session", "")
+	if b.ended[id] != "" {
+		r = Result{OK: true, Stdout: "it was closed already\n"}
+	}
+	return &r
+}
+
+// closeSessions closes all, at the end of the work.
+func (b *builtin) closeSessions(ctx context.Context) {
+	b.endSessions(ctx, SandboxKill, func(*openSession) string { return "the work is finished" })
 }
 
 // check fills in the defaults and refuses what makes no sense.

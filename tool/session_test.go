@@ -2,6 +2,8 @@ package tool_test
 
 import (
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rein-sh/rein/budget"
@@ -21,6 +23,29 @@ func TestNoSessionsByDefault(t *testing.T) {
 	b = newBench(t, func(o *tool.Options, _ *budget.Limits) { o.Sessions.Max, o.NoShell = 2, true })
 	if r := b.raw(tool.SessionCreate, `{}`); r.Err == nil || r.Err.Code != tool.CodeUnknownTool {
 		t.Errorf("without a shell: %+v", r)
+	}
+}
+
+// Calls at once open no more sessions than there may be.
+func TestSessionsOpenedAtOnce(t *testing.T) {
+	b := newBench(t, withSessions(tool.Sessions{Max: 3}))
+	var opened, refused atomic.Int32
+	var wg sync.WaitGroup
+	for range 12 {
+		wg.Go(func() {
+			switch r := b.raw(tool.SessionCreate, `{}`); {
+			case r.OK:
+				opened.Add(1)
+			case r.Err != nil && r.Err.Code == tool.CodeSessionLimit:
+				refused.Add(1)
+			default:
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	wg.Wait()
+	if opened.Load() != 3 || refused.Load() != 9 {
+		t.Errorf("%d opened, %d refused, want 3 and 9", opened.Load(), refused.Load())
 	}
 }
 

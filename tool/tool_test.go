@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ type bench struct {
 	t   *testing.T
 	set *tool.Set
 	box *sandbox.Sandbox
-	n   int
+	n   atomic.Int32
 }
 
 func newBench(t *testing.T, change func(*tool.Options, *budget.Limits)) *bench {
@@ -82,8 +83,7 @@ func (b *bench) call(name string, args ...any) tool.Result {
 }
 
 func (b *bench) raw(name, args string) tool.Result {
-	b.n++
-	return b.set.Run(context.Background(), tool.Call{ID: fmt.Sprintf("call_%d", b.n), Name: name, Arguments: json.RawMessage(args)})
+	return b.set.Run(context.Background(), tool.Call{ID: fmt.Sprintf("call_%d", b.n.Add(1)), Name: name, Arguments: json.RawMessage(args)})
 }
 
 func (b *bench) sh(command string) tool.Result {
