@@ -89,7 +89,7 @@ func (a *app) runCommand() *cobra.Command {
 	fl.StringVar(&f.workspace, "workspace", "", "`DIR` copied in (default none)")
 	fl.BoolVar(&f.noIgnore, "no-ignore", false, "also copy what .gitignore and .reinignore leave out")
 	fl.StringArrayVar(&f.accept, "accept", nil, "`COMMAND` that exits 0 when the work is good (repeatable)")
-	fl.StringArrayVar(&f.protect, "protect", nil, "`PATTERN`, as in a .gitignore, of workspace files the agent must not change (repeatable)")
+	fl.StringArrayVar(&f.protect, "protect", nil, "`PATTERN`, as in a .gitignore, of workspace files the agent must not change, delete or add to (repeatable)")
 	fl.StringArrayVar(&f.artifacts, "artifact", nil, "`PATTERN` of files to bring out (repeatable)")
 	fl.StringVar(&f.onDenial, "on-denial", string(agent.StopIfFailed), "`ACTION` when a policy fails a call: stop_if_failed or continue")
 	fl.BoolVar(&f.keepOutput, "keep-output", false, "keep the full output of calls with the run, masked")
