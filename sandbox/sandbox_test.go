@@ -204,7 +204,7 @@ func TestCancelled(t *testing.T) {
 		f.wait(t, "started")
 		cancel(cause)
 	}()
-	r, err := f.Run(ctx, sandbox.Command{CallID: "c", Shell: "touch started; echo partial; sleep 60; touch after"})
+	r, err := f.Run(ctx, sandbox.Command{CallID: "c", Shell: "echo partial; touch started; sleep 60; touch after"})
 	if sandbox.KindOf(err) != sandbox.KindTimeout || !errors.Is(err, cause) {
 		t.Errorf("error %v", err)
 	}
