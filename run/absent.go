@@ -19,6 +19,7 @@ func (r *runner) warnAbsent(f execd.Features, info sandbox.Info) {
 		{f.CallIDs, "call_ids: what became of a call whose connection broke stays unknown"},
 		{f.Capture, "caps: output is not bounded where it is made, and its bytes are not exact"},
 		{f.Spill, "spill: output that is cut is kept nowhere"},
+		{f.Sessions, "stderr_in_sessions: what a command in a session prints on both streams arrives as one"},
 		{f.CallIDs, "confine: no file is brought in or out, and there is no patch"},
 	} {
 		if !l.has {

@@ -58,11 +58,14 @@ const quietTimeout = 20 * time.Second
 // execd killed when they ended.
 func (r *runner) quiet(ctx context.Context) {
 	r.mu.Lock()
-	ids := r.background
-	r.background = nil
+	ids, sets := r.background, r.tools
+	r.background, r.tools = nil, nil
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
 	defer cancel()
+	for _, set := range sets {
+		set.Close(ctx)
+	}
 	var ending sync.WaitGroup // there are no more than calls
 	for _, id := range ids {
 		ending.Go(func() {

@@ -59,7 +59,8 @@ type runner struct {
 
 	mu         sync.Mutex
 	report     *Report
-	background []string // call ids of which something may still run
+	tools      []*tool.Set // that the worker took
+	background []string    // call ids of which something may still run
 	spills     []tool.Spill
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at

@@ -41,12 +41,19 @@ func (s *Session) Emit(e Event) { s.r.emit(e) }
 // Warn puts a sentence into the report and tells the watcher.
 func (s *Session) Warn(format string, args ...any) { s.r.warn(format, args...) }
 
-// Tools returns the built-in tools bound to this run.
+// Tools returns the built-in tools bound to this run, which closes them.
 func (s *Session) Tools() (*tool.Set, error) {
-	return tool.Builtin(tool.Options{
+	set, err := tool.Builtin(tool.Options{
 		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
 		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Sessions: s.r.o.Sessions, Finish: s.Finish, Shorten: s.r.renewer.shorten,
 	})
+	if err != nil {
+		return nil, err
+	}
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	s.r.tools = append(s.r.tools, set)
+	return set, nil
 }
 
 // NewCallID returns an id for a call.

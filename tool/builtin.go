@@ -94,7 +94,11 @@ func Builtin(o Options) (*Set, error) {
 	for i := range tools {
 		tools[i].Run = b.guard(tools[i].Name, tools[i].Run)
 	}
-	return NewSet(o.Sandbox.ID, tools...)
+	set, err := NewSet(o.Sandbox.ID, tools...)
+	if err == nil {
+		set.close = b.closeSessions
+	}
+	return set, err
 }
 
 // guard answers calls for another sandbox, and calls after the end of ours.

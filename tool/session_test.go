@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
@@ -47,6 +49,32 @@ func TestSessionsOpenedAtOnce(t *testing.T) {
 	if opened.Load() != 3 || refused.Load() != 9 {
 		t.Errorf("%d opened, %d refused, want 3 and 9", opened.Load(), refused.Load())
 	}
+}
+
+// A session ends with its age, and makes room.
+func TestSessionAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, withSessions(tool.Sessions{Max: 1, Age: 90 * time.Second}))
+		r := b.raw(tool.SessionCreate, `{}`)
+		if !r.OK || r.Session.SecondsLeft != 90 {
+			t.Fatalf("%+v %+v", r, r.Session)
+		}
+		run := `{"session_id":"` + r.Session.ID + `","command":"true"}`
+		time.Sleep(time.Minute)
+		if r = b.raw(tool.SessionRun, run); !r.OK || r.Session.SecondsLeft > 30 {
+			t.Errorf("after a minute: %+v %+v", r, r.Session)
+		}
+		if r = b.raw(tool.SessionCreate, `{}`); r.Err == nil || r.Err.Code != tool.CodeSessionLimit {
+			t.Errorf("a second one: %+v", r)
+		}
+		time.Sleep(time.Minute)
+		if r = b.raw(tool.SessionRun, run); r.Err == nil || r.Err.Code != tool.CodeSessionGone || !strings.Contains(r.Err.Message, "its 90 s are over") {
+			t.Errorf("after two: %+v", r.Err)
+		}
+		if r = b.raw(tool.SessionCreate, `{}`); !r.OK {
+			t.Errorf("no room was made: %+v", r)
+		}
+	})
 }
 
 func TestSessionTools(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 // concurrent use.
 type Set struct {
 	tools   []Tool
+	close   func(context.Context)
 	schemas []*jsonschema.Resolved
 	sandbox func() string
 }
@@ -42,6 +43,14 @@ func NewSet(sandboxID func() string, tools ...Tool) (*Set, error) {
 		s.schemas = append(s.schemas, schema)
 	}
 	return s, nil
+}
+
+// Close ends what calls left open in the sandbox: sessions. Whoever runs the
+// calls closes the set when there are no more. Idempotent.
+func (s *Set) Close(ctx context.Context) {
+	if s.close != nil {
+		s.close(ctx)
+	}
 }
 
 // Definitions lists the tools in order.
