@@ -219,6 +219,8 @@ func TestConformanceOnImage(t *testing.T) {
 			sandboxtest.Run(t, sandboxtest.Harness{
 				New:  func(t *testing.T) sandbox.Provider { return onImage{withImages(t, runtime), ref} },
 				Must: expected(runtime),
+
+				Summary: verified(t, runtime+"-image"),
 			})
 		})
 	}

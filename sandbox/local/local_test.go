@@ -101,6 +101,15 @@ func expected(runtime string) []sandbox.Capability {
 	return must
 }
 
+// verified keeps what the suite has shown, where REIN_VERIFIED says so.
+func verified(t *testing.T, of string) func(sandboxtest.Summary) {
+	name := "local-" + of
+	if os.Geteuid() != 0 {
+		name += "-user"
+	}
+	return sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), name, "")
+}
+
 func TestConformance(t *testing.T) {
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
@@ -108,7 +117,7 @@ func TestConformance(t *testing.T) {
 				New:  func(t *testing.T) sandbox.Provider { return provider(t, runtime) },
 				Must: expected(runtime),
 
-				Summary: sandboxtest.SaveSummary(t, os.Getenv("REIN_VERIFIED"), "local-"+runtime, ""),
+				Summary: verified(t, runtime),
 			})
 		})
 	}
