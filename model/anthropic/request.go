@@ -10,6 +10,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/v2/packages/param"
 
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/model/wire"
 )
 
 // params translates a request.
@@ -172,8 +173,7 @@ type block struct {
 	Thinking  string `json:"thinking,omitempty"`
 	Signature string `json:"signature,omitempty"` // of a thinking block
 	Redacted  string `json:"redacted,omitempty"`  // the data of a redacted one
-	Text      int    `json:"text,omitempty"`      // so many bytes of Message.Text
-	Call      *int   `json:"call,omitempty"`      // index in Message.Calls
+	wire.Piece
 }
 
 // kept is what Opaque holds.
@@ -188,29 +188,21 @@ func order(msg model.Message) []block {
 	if len(msg.Opaque) > 0 {
 		_ = json.Unmarshal(msg.Opaque, &k) // another vendor's is nothing to us
 	}
-	length, calls := 0, 0
+	var all wire.Check
 	var thought []block
 	for _, b := range k.Blocks {
-		switch {
-		case b.Redacted != "" || b.Signature != "":
+		if b.Redacted != "" || b.Signature != "" {
 			thought = append(thought, b)
-		case b.Call != nil:
-			if *b.Call != calls {
-				calls = -1 << 31
-			}
-			calls++
-		case b.Text < 0:
-			length = -1 << 31
-		default:
-			length += b.Text
+			continue
 		}
+		all.Add(b.Piece)
 	}
-	if length == len(msg.Text) && calls == len(msg.Calls) {
+	if all.Makes(msg) {
 		return k.Blocks
 	}
-	out := append(thought, block{Text: len(msg.Text)})
-	for i := range msg.Calls {
-		out = append(out, block{Call: &i})
+	out := thought
+	for _, p := range wire.Pieces(msg) {
+		out = append(out, block{Piece: p})
 	}
 	return out
 }

@@ -171,10 +171,10 @@ func (a *accumulator) finish() (*model.Reply, error) {
 		switch c.kind {
 		case "text":
 			said.WriteString(c.body.String())
-			k.Blocks = append(k.Blocks, block{Text: c.body.Len()})
+			k.Blocks = append(k.Blocks, block{Piece: wire.Piece{Text: c.body.Len()}})
 		case "tool_use":
 			i := len(r.Message.Calls)
-			k.Blocks = append(k.Blocks, block{Call: &i})
+			k.Blocks = append(k.Blocks, block{Piece: wire.Piece{Call: &i}})
 			r.Message.Calls = append(r.Message.Calls, model.ToolCall{ID: c.id, Name: c.name, Arguments: c.arguments()})
 		case "thinking":
 			if c.signature.Len() > 0 { // one that was cut has none, and cannot be returned

@@ -12,7 +12,12 @@ import (
 	"github.com/rein-sh/rein/secret"
 )
 
-var update = flag.Bool("update", false, "rewrite what the clients make of kept traffic")
+var (
+	update  = flag.Bool("update", false, "rewrite what the clients make of kept traffic")
+	record  = flag.String("record", "", "model to keep responses of")
+	keyFile = flag.String("key-file", "", "file with the vendor's key, for -record")
+	baseURL = flag.String("url", "", "the server to ask, for -record; empty for the vendor's")
+)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -23,3 +28,7 @@ func TestReplay(t *testing.T) {
 		return gemini.New(gemini.Options{BaseURL: url, Model: "gemini-3-pro", Key: secret.New("gemini", "a-key-of-a-test"), Effort: "low"})
 	})
 }
+
+// TestRecord keeps responses of the vendor's: go test -run TestRecord -record
+// MODEL -key-file FILE, then -update.
+func TestRecord(t *testing.T) { replay.Record(t, "testdata", *record, *keyFile, *baseURL, open) }

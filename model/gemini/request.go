@@ -9,6 +9,7 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/model/wire"
 )
 
 // params translates a request.
@@ -149,8 +150,7 @@ func results(asked model.Message, in []model.ToolResult) []*genai.Part {
 
 // part says which part of a reply comes next. The zero value is no text.
 type part struct {
-	Text      int    `json:"text,omitempty"`      // so many bytes of Message.Text
-	Call      *int   `json:"call,omitempty"`      // index in Message.Calls
+	wire.Piece
 	Named     bool   `json:"named,omitempty"`     // the call's id is the vendor's
 	Thought   bool   `json:"thought,omitempty"`   // a thought's, whose words are not kept
 	Signature []byte `json:"signature,omitempty"` // of what was thought before it
@@ -168,26 +168,16 @@ func order(msg model.Message) []part {
 	if len(msg.Opaque) > 0 {
 		_ = json.Unmarshal(msg.Opaque, &k) // another vendor's is nothing to us
 	}
-	length, calls := 0, 0
+	var all wire.Check
 	for _, p := range k.Parts {
-		switch {
-		case p.Call != nil:
-			if *p.Call != calls {
-				calls = -1 << 31
-			}
-			calls++
-		case p.Text < 0:
-			length = -1 << 31
-		default:
-			length += p.Text
-		}
+		all.Add(p.Piece)
 	}
-	if length == len(msg.Text) && calls == len(msg.Calls) {
+	if all.Makes(msg) {
 		return k.Parts
 	}
-	out := []part{{Text: len(msg.Text)}}
-	for i := range msg.Calls {
-		out = append(out, part{Call: &i})
+	var out []part
+	for _, p := range wire.Pieces(msg) {
+		out = append(out, part{Piece: p})
 	}
 	return out
 }

@@ -114,7 +114,7 @@ func (a *accumulator) addCall(p *genai.Part) error {
 	}
 	i := len(a.calls)
 	a.calls = append(a.calls, model.ToolCall{ID: f.ID, Name: f.Name, Arguments: string(data)})
-	a.parts = append(a.parts, part{Call: &i, Named: f.ID != "", Signature: p.ThoughtSignature})
+	a.parts = append(a.parts, part{Piece: wire.Piece{Call: &i}, Named: f.ID != "", Signature: p.ThoughtSignature})
 	a.keep = a.keep || f.ID != "" || len(p.ThoughtSignature) > 0
 	return nil
 }

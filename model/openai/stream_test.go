@@ -188,37 +188,3 @@ func TestBrokenConnection(t *testing.T) {
 		}
 	}
 }
-
-// Whatever a server sends, the answer is a reply that ended or an error.
-func FuzzStream(f *testing.F) {
-	f.Add(sse(delta(`{"content":"Hi"}`), finish("stop"), `{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}`, "[DONE]"))
-	f.Add(sse(delta(`{"tool_calls":[{"index":0,"id":"x","function":{"name":"f","arguments":"{}"}},{"index":0,"id":"y","function":{"name":"g"}}]}`), finish("tool_calls")))
-	f.Add(sse(`{"error":{"message":"slow","code":429}}`))
-	f.Add("event: error\ndata: {\"error\":\"x\"}\n\n: comment\n\ndata:[DONE]\n\n")
-	f.Add("data: {\"choices\":[{\"index\":0,\ndata: \"delta\":{},\"finish_reason\":\"length\"}]}\n\n")
-	f.Fuzz(func(t *testing.T, body string) {
-		m, err := openai.New(openai.Options{Model: "m1", MaxBytes: 1 << 16, Transport: transport(func(*http.Request) (*http.Response, error) {
-			return respond(200, nil, body), nil
-		})})
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply, err := m.Generate(t.Context(), request(), nil)
-		if (reply == nil) == (err == nil) {
-			t.Fatalf("got %v, %v", reply, err)
-		}
-		if err != nil {
-			if model.KindOf(err) == "" {
-				t.Fatalf("no *model.Error: %v", err)
-			}
-			return
-		}
-		ids := map[string]bool{}
-		for _, c := range reply.Message.Calls {
-			if c.ID == "" || c.Name == "" || ids[c.ID] {
-				t.Fatalf("calls %+v", reply.Message.Calls)
-			}
-			ids[c.ID] = true
-		}
-	})
-}
