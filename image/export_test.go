@@ -24,6 +24,15 @@ func Unpack(ctx context.Context, dir string, l Limits, layers ...io.Reader) (Dro
 	return u.dropped, errors.Join(err, u.close())
 }
 
+// Opaque hides all that is in dir.
+func Opaque(ctx context.Context, dir string) error {
+	u, err := newUnpacker(dir, Limits{}.withDefaults())
+	if err != nil {
+		return err
+	}
+	return errors.Join(u.whiteout(ctx, "", whiteoutOpaque), u.close())
+}
+
 // ParseDocument reads a manifest or an index and reports whether it was one.
 func ParseDocument(mediaType string, raw []byte) error {
 	_, err := parseDocument(document{mediaType: mediaType, raw: raw})

@@ -36,23 +36,40 @@ func (s *Store) source(r Reference) (source, error) {
 }
 
 // fetch brings the image of p into the cache, unless another does so first. It
-// reports whether it was the one.
-func (s *Store) fetch(ctx context.Context, r Reference, p *plan) (bool, error) {
+// reports whether it was the one, and in a note what it has replaced.
+func (s *Store) fetch(ctx context.Context, r Reference, p *plan) (fetched bool, note string, err error) {
 	name := dirName(p.digest)
 	held, err := s.lock(ctx, name, unix.LOCK_EX, func() { s.progress(Progress{Reference: r.String(), Stage: StageWait}) },
 		// Who fetched it may use it already, for as long as a sandbox lives.
-		func() (bool, error) { m, err := s.readMarker(name); return m != nil, err })
+		func() (bool, error) { m, _, err := s.readMarker(name); return m != nil, err })
 	if held == nil || err != nil {
-		return false, err
+		return false, "", err
 	}
-	m, err := s.readMarker(name)
+	m, damage, err := s.readMarker(name)
 	if m != nil || err != nil {
-		return false, errors.Join(err, held.Close())
+		return false, "", errors.Join(err, held.Close())
 	}
-	if err = s.install(ctx, r, p, name); err != nil {
+	if damage != nil {
+		note = fmt.Sprintf("what the cache had of it was damaged (%v), so it was fetched again", damage)
+		err = s.displace(name)
+	}
+	if err == nil {
+		err = s.install(ctx, r, p, name)
+	}
+	if err != nil {
 		err = errors.Join(err, os.Remove(held.Name())) // nobody uses what is not there
 	}
-	return err == nil, errors.Join(err, held.Close())
+	return err == nil, note, errors.Join(err, held.Close())
+}
+
+// displace removes what is in an image's place and of no use. The image's lock
+// is held alone.
+func (s *Store) displace(name string) error {
+	work, err := s.takeOut(name)
+	if err != nil {
+		return err
+	}
+	return discard(work)
 }
 
 // install makes the image in a directory of its own and puts it in its place
@@ -200,6 +217,7 @@ func (s *Store) apply(ctx context.Context, r Reference, p *plan, i int, u *unpac
 	}
 	defer release()
 	b := &bounds{ctx: ctx, left: &u.archive, limit: s.o.Limits.Unpacked, ratio: s.o.Limits.Ratio, from: compressed, sum: sha256.New(), r: archive}
+	u.admit = b.admit
 	if err := u.layer(ctx, b); err != nil {
 		return err
 	}

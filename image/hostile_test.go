@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -197,6 +198,10 @@ func TestBombs(t *testing.T) {
 			m.layer(layerPlain, a, a)
 			m.layer(layerPlain, a, a)
 		}, image.Limits{Unpacked: 4 << 20}, "its files have more than 4194304 bytes"},
+		{"sparse by ratio", func(t *testing.T, m *maker) {
+			a := sparse(t, 1<<30)
+			m.layer(layerPlain, a, a)
+		}, image.Limits{}, "more than 250 times its size"},
 		{"entries", func(t *testing.T, m *maker) {
 			var l []entry
 			for i := range 101 {
@@ -318,6 +323,48 @@ func TestUnmappedOwner(t *testing.T) {
 			t.Errorf("owner %d: %v, want it refused", id, err)
 		}
 		leftNothing(t, dir)
+	}
+}
+
+// Whiteouts take time with what is in the tree, not with how often they say it: at
+// one look at each file for each of them, this layer would take half an hour.
+func TestManyWhiteouts(t *testing.T) {
+	const files, whiteouts = 10_000, 10_000
+	var l []entry
+	for i := range files {
+		l = append(l, file(fmt.Sprint("d/e/f", i), ""))
+	}
+	for i := range whiteouts {
+		l = append(l, file([]string{"d/.wh..wh..opq", "d/e/.wh..wh..opq", ".wh.d", ".wh..wh..opq"}[i%4], ""))
+	}
+	m := made(t, []entry{file("d/e/earlier", "")}, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s, _ := storeIn(t, image.Options{Allow: anyLayout})
+	img, err := s.Get(ctx, "oci:"+m.layout(m.manifest()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	if img.Entries != files+2 {
+		t.Errorf("%d entries, want the %d files of the layer and their directories", img.Entries, files)
+	}
+}
+
+// A whiteout of much stops when its context ends.
+func TestWhiteoutCancelled(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	if err := image.Opaque(ctx, dir); !errors.Is(err, why) {
+		t.Errorf("got %v, want %v", err, why)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "f")); err != nil {
+		t.Error(err)
 	}
 }
 

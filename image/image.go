@@ -158,6 +158,10 @@ type Info struct {
 	Fetched    time.Time `json:"fetched"`
 	Used       time.Time `json:"used"` // last
 	InUse      bool      `json:"in_use"`
+	// Damage is what is wrong with the image's own record; "" is nothing. Then
+	// only Digest, References, Used and InUse are known, and Get fetches the image
+	// again.
+	Damage string `json:"damage,omitempty"`
 }
 
 // Policy says what Prune removes: images that nobody uses.

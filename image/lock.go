@@ -74,6 +74,20 @@ func (s *Store) tryLock(name string, how int) (*os.File, error) {
 	}
 }
 
+// giveUp ends a lock. The lock file of an image that is gone goes with it, when
+// nobody else has it: the lock may be new and the image removed before it was
+// taken.
+func (s *Store) giveUp(held *os.File, name string) error {
+	there, err := s.hasImage(name)
+	if !there && err == nil && flock(held, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		var same bool
+		if same, err = isAt(held, s.lockPath(name)); same {
+			err = os.Remove(held.Name())
+		}
+	}
+	return errors.Join(err, held.Close())
+}
+
 // isAt reports whether an open file is still the one of its name.
 func isAt(f *os.File, path string) (bool, error) {
 	mine, err := f.Stat()
@@ -132,7 +146,7 @@ func (s *Store) scratch() (held *os.File, err error) {
 	return held, err
 }
 
-// sweep removes what is in tmp and nobody's.
+// sweep removes what is nobody's.
 func (s *Store) sweep() error {
 	var left []*os.File
 	err := s.guarded(unix.LOCK_EX, func() error {
@@ -155,6 +169,26 @@ func (s *Store) sweep() error {
 	})
 	for _, f := range left {
 		err = errors.Join(err, discard(f))
+	}
+	return errors.Join(err, s.sweepLocks())
+}
+
+// sweepLocks removes the lock files of images that a crash kept from coming.
+func (s *Store) sweepLocks() error {
+	entries, err := os.ReadDir(filepath.Join(s.o.Dir, "locks"))
+	for _, e := range entries {
+		if nameDigest(e.Name()) == "" {
+			continue
+		}
+		there, lookErr := s.hasImage(e.Name())
+		if there || lookErr != nil {
+			err = errors.Join(err, lookErr)
+			continue
+		}
+		held, lockErr := s.tryLock(e.Name(), unix.LOCK_EX)
+		if err = errors.Join(err, lockErr); held != nil {
+			err = errors.Join(err, s.giveUp(held, e.Name()))
+		}
 	}
 	return err
 }

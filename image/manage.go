@@ -21,8 +21,10 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 		return nil, failed("list", s.o.Dir, KindHost, err)
 	}
 	references := map[string][]string{}
-	err = s.refs(func(_ string, rec refRecord) error {
-		references[rec.Digest] = append(references[rec.Digest], rec.Reference)
+	err = s.refs(func(_ string, rec *refRecord) error {
+		if rec != nil {
+			references[rec.Digest] = append(references[rec.Digest], rec.Reference)
+		}
 		return nil
 	})
 	out := []Info{}
@@ -47,20 +49,31 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 	return out, nil
 }
 
-// describe is nil without an error when the image is gone.
-func (s *Store) describe(name string) (*Info, error) {
-	m, err := s.readMarker(name)
-	if m == nil || err != nil {
-		return nil, err
+// describe is nil without an error when the image is gone, or never was one.
+func (s *Store) describe(name string) (i *Info, err error) {
+	digest := nameDigest(name)
+	if digest == "" {
+		return nil, nil
 	}
-	i := &Info{Digest: m.Digest, References: []string{}, Size: m.Size, Entries: m.Entries, Dropped: m.Dropped, Fetched: m.Fetched, Used: m.Fetched}
 	held, err := s.tryLock(name, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
-	if i.InUse = held == nil; !i.InUse {
-		defer held.Close()
+	if held != nil {
+		defer func() { err = errors.Join(err, s.giveUp(held, name)) }()
 	}
+	m, damage, err := s.readMarker(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case m != nil:
+		i = &Info{Digest: m.Digest, Size: m.Size, Entries: m.Entries, Dropped: m.Dropped, Fetched: m.Fetched, Used: m.Fetched}
+	case damage != nil:
+		i = &Info{Digest: digest, Damage: damage.Error()}
+	default:
+		return nil, nil
+	}
+	i.References, i.InUse = []string{}, held == nil
 	if info, err := os.Lstat(s.lockPath(name)); err == nil && info.ModTime().After(i.Used) {
 		i.Used = info.ModTime()
 	}
@@ -112,7 +125,8 @@ func (s *Store) named(ctx context.Context, ref string) (Info, error) {
 	return Info{}, bad("name one by its digest", "it names %d images", len(list))
 }
 
-// Prune removes images that nobody uses, as policy says, and returns them.
+// Prune removes images that nobody uses, as policy says, and returns them. What is
+// damaged goes whenever it was used.
 func (s *Store) Prune(ctx context.Context, policy Policy) ([]Info, error) {
 	list, err := s.List(ctx)
 	if err != nil {
@@ -120,7 +134,7 @@ func (s *Store) Prune(ctx context.Context, policy Policy) ([]Info, error) {
 	}
 	removed := []Info{}
 	for _, i := range list {
-		if i.InUse || s.o.Now().Sub(i.Used) < policy.Unused {
+		if i.InUse || i.Damage == "" && s.o.Now().Sub(i.Used) < policy.Unused {
 			continue
 		}
 		gone, err := s.remove(ctx, i)
@@ -147,20 +161,17 @@ func (s *Store) remove(ctx context.Context, i Info) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer held.Close()
-	if m, err := s.readMarker(name); m == nil {
-		return false, err
+	if there, err := s.hasImage(name); !there || err != nil {
+		return false, errors.Join(err, s.giveUp(held, name))
 	}
-	work, err := s.scratch()
+	defer held.Close()
+	work, err := s.takeOut(name)
 	if err != nil {
 		return false, err
 	}
-	if err := os.Rename(s.imagePath(name), filepath.Join(work.Name(), "image")); err != nil {
-		return false, errors.Join(err, discard(work))
-	}
-	err = s.refs(func(path string, rec refRecord) error {
-		if rec.Digest == i.Digest {
-			return os.Remove(path)
+	err = s.refs(func(path string, rec *refRecord) error {
+		if rec == nil || rec.Digest == i.Digest {
+			return ignoreMissing(os.Remove(path))
 		}
 		return nil
 	})
@@ -169,4 +180,17 @@ func (s *Store) remove(ctx context.Context, i Info) (bool, error) {
 		return true, fmt.Errorf("it is out of use, but not everything of it is removed: %w", err)
 	}
 	return true, nil
+}
+
+// takeOut moves what is in an image's place into a directory of its own, which
+// the caller discards.
+func (s *Store) takeOut(name string) (*os.File, error) {
+	work, err := s.scratch()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(s.imagePath(name), filepath.Join(work.Name(), "image")); err != nil {
+		return nil, errors.Join(err, discard(work))
+	}
+	return work, nil
 }

@@ -46,6 +46,15 @@ const unfinished = ".new-"
 // dirName is a digest as the name of a file.
 func dirName(digest string) string { return strings.Replace(digest, ":", "-", 1) }
 
+// nameDigest is the digest a file is named for, "" for other names.
+func nameDigest(name string) string {
+	digest := strings.Replace(name, "-", ":", 1)
+	if !digestPart.MatchString(digest) {
+		return ""
+	}
+	return digest
+}
+
 func (s *Store) imagePath(name string) string { return filepath.Join(s.o.Dir, "images", name) }
 
 func (s *Store) refPath(reference, platform string) string {
@@ -53,23 +62,46 @@ func (s *Store) refPath(reference, platform string) string {
 	return filepath.Join(s.o.Dir, "refs", hex.EncodeToString(sum[:])+".json")
 }
 
-// readMarker is nil without an error when there is no image of this name.
-func (s *Store) readMarker(name string) (*marker, error) {
-	m := &marker{}
+// readMarker is nil when there is no image of this name, or none that is of use:
+// then damage says why.
+func (s *Store) readMarker(name string) (m *marker, damage, err error) {
+	m = &marker{}
 	ok, err := readRecord(filepath.Join(s.imagePath(name), "image.json"), m)
-	if !ok || err != nil {
-		return nil, err
+	if damaged, is := errors.AsType[*damagedError](err); is {
+		return nil, damaged, nil
 	}
-	if dirName(m.Digest) != name {
-		return nil, fmt.Errorf("the record of image %s is about %.100q", name, m.Digest)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case ok && dirName(m.Digest) == name:
+		return m, nil, nil
+	case ok:
+		return nil, fmt.Errorf("image.json is about %.100q", m.Digest), nil
 	}
-	return m, nil
+	if there, err := s.hasImage(name); !there || err != nil {
+		return nil, nil, err
+	}
+	return nil, errors.New("image.json is missing"), nil
 }
 
-// readRef is nil without an error when the reference was never resolved.
+// hasImage reports whether something is in an image's place.
+func (s *Store) hasImage(name string) (bool, error) {
+	_, err := os.Lstat(s.imagePath(name))
+	return err == nil, ignoreMissing(err)
+}
+
+// readRef is nil without an error when the reference was never resolved, or its
+// record is damaged: then resolving it writes another.
 func (s *Store) readRef(r Reference) (*refRecord, error) {
+	return readRefAt(s.refPath(r.String(), platformText(s.platform)))
+}
+
+func readRefAt(path string) (*refRecord, error) {
 	rec := &refRecord{}
-	ok, err := readRecord(s.refPath(r.String(), platformText(s.platform)), rec)
+	ok, err := readRecord(path, rec)
+	if _, damaged := errors.AsType[*damagedError](err); damaged {
+		return nil, nil
+	}
 	if !ok || err != nil || !digestPart.MatchString(rec.Digest) || len(rec.Documents) == 0 {
 		return nil, err
 	}
@@ -81,12 +113,12 @@ func (s *Store) readRef(r Reference) (*refRecord, error) {
 // is what the allow-list trusts.
 func (s *Store) findDigest(r Reference) (*refRecord, error) {
 	var found *refRecord
-	err := s.refs(func(_ string, rec refRecord) error {
-		if rec.Platform != platformText(s.platform) || !slices.Contains(rec.Documents, r.digest) {
+	err := s.refs(func(_ string, rec *refRecord) error {
+		if rec == nil || rec.Platform != platformText(s.platform) || !slices.Contains(rec.Documents, r.digest) {
 			return nil
 		}
 		if other, err := ParseReference(rec.Reference); err == nil && other.scheme == r.scheme && other.place == r.place {
-			found = &rec
+			found = rec
 		}
 		return nil
 	})
@@ -99,8 +131,9 @@ func (s *Store) writeRef(rec refRecord) error {
 	return s.guarded(unix.LOCK_SH, func() error { return writeRecord(s.refPath(rec.Reference, rec.Platform), rec) })
 }
 
-// refs calls f for every reference that was resolved.
-func (s *Store) refs(f func(path string, rec refRecord) error) error {
+// refs calls f for every reference that was resolved; rec is nil when its record
+// is damaged, or gone meanwhile.
+func (s *Store) refs(f func(path string, rec *refRecord) error) error {
 	entries, err := os.ReadDir(filepath.Join(s.o.Dir, "refs"))
 	if err != nil {
 		return err
@@ -110,15 +143,12 @@ func (s *Store) refs(f func(path string, rec refRecord) error) error {
 			continue
 		}
 		path := filepath.Join(s.o.Dir, "refs", e.Name())
-		rec := refRecord{}
-		ok, err := readRecord(path, &rec)
+		rec, err := readRefAt(path)
+		if err == nil {
+			err = f(path, rec)
+		}
 		if err != nil {
 			return err
-		}
-		if ok {
-			if err := f(path, rec); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -130,22 +160,34 @@ func (s *Store) touch(name string) error {
 	return os.Chtimes(s.lockPath(name), now, now)
 }
 
-// readRecord reports false when there is no such file.
+// damagedError is a record that is there and says nothing.
+type damagedError struct{ err error }
+
+func (e *damagedError) Error() string { return e.err.Error() }
+func (e *damagedError) Unwrap() error { return e.err }
+
+// readRecord reports false when there is no such file. What cannot be understood
+// is a *damagedError.
 func readRecord(path string, v any) (bool, error) {
-	f, err := os.OpenFile(path, unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path, unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
+	var raw []byte
+	if err == nil {
+		defer f.Close()
+		raw, err = io.ReadAll(io.LimitReader(f, maxRecord))
 	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxRecord))
+	for _, no := range []error{unix.ENOTDIR, unix.ELOOP, unix.EISDIR} { // it is no file
+		if errors.Is(err, no) {
+			return false, &damagedError{err}
+		}
+	}
 	if err != nil {
 		return false, err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return false, &fault{kind: KindHost, err: fmt.Errorf("%s cannot be read: %w", path, err), hint: "remove that file; the image is fetched again"}
+		return false, &damagedError{fmt.Errorf("%s cannot be read: %w", filepath.Base(path), err)}
 	}
 	return true, nil
 }

@@ -219,9 +219,9 @@ func answered(e *transport.Error) error {
 
 // guard is under everything that is sent for an image. It lets nothing out
 // without TLS but to what is listed and, for a registry on loopback, to loopback,
-// also after a redirect or as the address of a token server: no other registry
-// sends requests to this host's own servers. It bounds every answer that is no
-// blob.
+// also after a redirect or as the address of a token server: a registry elsewhere
+// sends no request without TLS to this host's own servers. It bounds every answer
+// that is no blob.
 type guard struct {
 	inner    http.RoundTripper
 	insecure []string

@@ -187,6 +187,7 @@ func (s *Store) get(ctx context.Context, r Reference) (*Image, error) {
 	if !s.allowed(r, p.documents) {
 		return nil, denied(r)
 	}
+	note := ""
 	for fetched := false; ; {
 		img, err := s.use(ctx, r, p.digest)
 		if err != nil {
@@ -194,11 +195,14 @@ func (s *Store) get(ctx context.Context, r Reference) (*Image, error) {
 		}
 		if img != nil {
 			img.Fetched = fetched
+			if note != "" {
+				img.Notes = append(img.Notes, note)
+			}
 			return s.remember(r, p, img)
 		}
 		// Fetching gives its lock up, so somebody may remove the image before it
 		// is used: then once more.
-		if fetched, err = s.fetch(ctx, r, p); err != nil {
+		if fetched, note, err = s.fetch(ctx, r, p); err != nil {
 			return nil, err
 		}
 	}
@@ -242,19 +246,20 @@ func (s *Store) cached(ctx context.Context, r Reference, src source) (*Image, er
 	return img, err
 }
 
-// use takes an image of the cache; nil without an error when it is not there.
+// use takes an image of the cache; nil without an error when it is not there, or
+// damaged.
 func (s *Store) use(ctx context.Context, r Reference, digest string) (*Image, error) {
 	name := dirName(digest)
-	if _, err := os.Lstat(s.imagePath(name)); errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	if there, err := s.hasImage(name); !there || err != nil {
+		return nil, err
 	}
 	held, err := s.lock(ctx, name, unix.LOCK_SH, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.readMarker(name)
+	m, _, err := s.readMarker(name)
 	if m == nil || err != nil {
-		return nil, errors.Join(err, held.Close())
+		return nil, errors.Join(err, s.giveUp(held, name))
 	}
 	if err := s.touch(name); err != nil {
 		return nil, errors.Join(err, held.Close())

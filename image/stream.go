@@ -70,6 +70,7 @@ type bounds struct {
 	limit int64  // that left began with
 	ratio int64
 	read  int64
+	files int64     // bytes of files so far, which are more than those read where files are sparse
 	from  *verifier // the compressed bytes
 	sum   hash.Hash
 	r     io.Reader
@@ -86,14 +87,28 @@ func (b *bounds) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	b.read += int64(n)
 	*b.left -= int64(n)
-	switch {
-	case *b.left < 0:
+	if *b.left < 0 {
 		return 0, tooLarge("its layers unpack to more than %d bytes", b.limit)
-	case b.read > ratioFrom && b.read/b.ratio > b.from.done():
-		return 0, tooLarge("a layer unpacks to more than %d times its size", b.ratio)
+	}
+	if err := b.within(b.read); err != nil {
+		return 0, err
 	}
 	b.sum.Write(p[:n])
 	return n, err
+}
+
+// admit takes the bytes that are written to the layer's files.
+func (b *bounds) admit(bytes int) error {
+	b.files += int64(bytes)
+	return b.within(b.files)
+}
+
+// within compares what a layer unpacks to with what it was unpacked from.
+func (b *bounds) within(unpacked int64) error {
+	if unpacked > ratioFrom && unpacked/b.ratio > b.from.done() {
+		return tooLarge("a layer unpacks to more than %d times its size", b.ratio)
+	}
+	return nil
 }
 
 // unpacked returns the archive in a layer, and what releases it.

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -27,6 +28,7 @@ type tree struct {
 	made    func(fd int) error // it is there
 	seed    maphash.Seed
 	touched map[uint64]struct{} // paths of the layer being applied
+	cleared map[uint64]struct{} // paths with nothing of earlier layers at or beneath them
 }
 
 // frame is one open directory on the way down.
@@ -49,7 +51,7 @@ func openTree(dir string, l Limits) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tree{limits: l, rootDir: f, seed: maphash.MakeSeed(), touched: map[uint64]struct{}{}}, nil
+	return &tree{limits: l, rootDir: f, seed: maphash.MakeSeed(), touched: map[uint64]struct{}{}, cleared: map[uint64]struct{}{}}, nil
 }
 
 func (t *tree) close() error {
@@ -241,7 +243,7 @@ func (t *tree) removeAll(name string) error {
 	return r.RemoveAll(name)
 }
 
-// hash is a path's place in touched. It cannot be foreseen, so nobody can make
+// hash is a path's place in touched and cleared. It cannot be foreseen, so nobody can make
 // two that collide.
 func (t *tree) hash(real string) uint64 {
 	return maphash.String(t.seed, strings.TrimSuffix(real, "/"))
@@ -256,17 +258,22 @@ func (t *tree) has(real string) bool {
 }
 
 // hide removes what earlier layers have at a real path: what this layer has
-// stays.
-func (t *tree) hide(r *os.Root, real string) error {
+// stays. Until the next layer nothing of earlier ones can come back, so each
+// directory is gone through once, however many whiteouts are in a layer.
+func (t *tree) hide(ctx context.Context, r *os.Root, real string) error {
 	if !t.has(real) {
 		return r.RemoveAll(real)
 	}
-	return t.hideBeneath(r, real)
+	return t.hideBeneath(ctx, r, real)
 }
 
 // hideBeneath removes what earlier layers have in a directory; in what is no
 // directory there is nothing.
-func (t *tree) hideBeneath(r *os.Root, real string) error {
+func (t *tree) hideBeneath(ctx context.Context, r *os.Root, real string) error {
+	place := t.hash(real)
+	if _, ok := t.cleared[place]; ok {
+		return nil
+	}
 	if real == "" {
 		real = "."
 	}
@@ -283,13 +290,17 @@ func (t *tree) hideBeneath(r *os.Root, real string) error {
 		return err
 	}
 	for _, n := range names {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if real != "." {
 			n = real + "/" + n
 		}
-		if err := t.hide(r, n); err != nil {
+		if err := t.hide(ctx, r, n); err != nil {
 			return err
 		}
 	}
+	t.cleared[place] = struct{}{}
 	return nil
 }
 

@@ -34,7 +34,9 @@ type unpacker struct {
 	dropped Dropped
 	gone    map[uint64]struct{}   // names whose device was left out
 	dirs    map[uint64]attributes // by inode, which a directory has only while it exists
-	buf     []byte
+	// admit takes the size of what is written to files of the layer; nil admits all.
+	admit func(bytes int) error
+	buf   []byte
 }
 
 // attributes are what a directory gets when everything is in it.
@@ -75,6 +77,7 @@ func (u *unpacker) count() error {
 // layer applies one layer, whose archive r has already been bounded.
 func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 	clear(u.touched)
+	clear(u.cleared)
 	clear(u.gone)
 	u.forget()
 	in := tar.NewReader(r)
@@ -92,7 +95,7 @@ func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 		if err := u.count(); err != nil {
 			return err
 		}
-		if err := u.entry(h, in); err != nil {
+		if err := u.entry(ctx, h, in); err != nil {
 			return fmt.Errorf("entry %.300q: %w", h.Name, err)
 		}
 	}
@@ -125,7 +128,7 @@ func (u *unpacker) place(name string) (dir, base string, err error) {
 }
 
 // entry applies one entry.
-func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
+func (u *unpacker) entry(ctx context.Context, h *tar.Header, content io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader { // says something about the archive
 		return nil
 	}
@@ -135,7 +138,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	}
 	u.dropAttributes(h)
 	if strings.HasPrefix(base, whiteout) {
-		return u.whiteout(dir, base)
+		return u.whiteout(ctx, dir, base)
 	}
 	if base == "" {
 		if h.Typeflag != tar.TypeDir {
@@ -183,7 +186,7 @@ func (u *unpacker) dropAttributes(h *tar.Header) {
 }
 
 // whiteout hides what earlier layers have.
-func (u *unpacker) whiteout(dir, base string) error {
+func (u *unpacker) whiteout(ctx context.Context, dir, base string) error {
 	name := strings.TrimPrefix(base, whiteout)
 	switch {
 	case base == whiteoutOpaque:
@@ -207,9 +210,9 @@ func (u *unpacker) whiteout(dir, base string) error {
 	}
 	defer r.Close()
 	if base == whiteoutOpaque {
-		return u.hideBeneath(r, strings.TrimSuffix(real, "/"))
+		return u.hideBeneath(ctx, r, strings.TrimSuffix(real, "/"))
 	}
-	return u.hide(r, real+name)
+	return u.hide(ctx, r, real+name)
 }
 
 // drop leaves an entry out that a tree must not have, and what it replaces.
@@ -319,9 +322,10 @@ func (u *unpacker) file(h *tar.Header, base string, content io.Reader) error {
 	return u.stamp(base, h.ModTime)
 }
 
-// fill copies the content, which the archive cannot make longer than it says.
+// fill copies the content, which the archive cannot make longer than it says,
+// though it says it of a sparse file in no bytes of its own.
 func (u *unpacker) fill(f *os.File, h *tar.Header, content io.Reader) error {
-	n, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{content}, u.buf)
+	n, err := io.CopyBuffer(struct{ io.Writer }{f}, admitted{content, u.admit}, u.buf)
 	if err == nil && n != h.Size {
 		err = corrupt("it has %d bytes, not %d", n, h.Size)
 	}
@@ -329,6 +333,22 @@ func (u *unpacker) fill(f *os.File, h *tar.Header, content io.Reader) error {
 		return err
 	}
 	return noArchive("tar", err)
+}
+
+// admitted is content whose bytes are admitted before they are written.
+type admitted struct {
+	r     io.Reader
+	admit func(bytes int) error
+}
+
+func (a admitted) Read(p []byte) (int, error) {
+	n, err := a.r.Read(p)
+	if a.admit != nil && n > 0 {
+		if err := a.admit(n); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
 }
 
 func (u *unpacker) symlink(h *tar.Header, base string) error {

@@ -173,6 +173,9 @@ func (a *app) imageListCommand() *cobra.Command {
 				if i.InUse {
 					used = "now"
 				}
+				if i.Damage != "" {
+					a.note("note: %s is damaged (%s): it is fetched again when it is asked for; rein image prune removes it", shortDigest(i.Digest), cleanLine(i.Damage))
+				}
 				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", shortDigest(i.Digest), bytesText(i.Size), i.Entries, used, cleanLine(strings.Join(i.References, ", ")))
 			}
 			return w.Flush()
