@@ -13,13 +13,13 @@ import (
 
 // undecided reports whether an answer leaves open what became of the request:
 // an error inside a stream that had begun, or a gateway's word that it lost the
-// daemon on the way.
+// daemon on the way, or knows of none. An execd's own errors have a code.
 func undecided(e *execd.Error) bool {
 	switch e.Status {
 	case 0, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true
-	case http.StatusServiceUnavailable:
-		return e.Code == "" // execd's own has one
+	case http.StatusServiceUnavailable, http.StatusNotFound, http.StatusGone:
+		return e.Code == ""
 	}
 	return false
 }
@@ -30,6 +30,8 @@ func kindInWords(e *execd.Error) Kind {
 	says := func(text string) bool { return strings.Contains(strings.ToLower(e.Message), text) }
 	switch {
 	case e.Status != http.StatusInternalServerError:
+	case says("context not found"): // a command in a session that there is not: bash_session.go of OpenSandbox
+		return KindNotFound
 	case says("exist") && !says("not exist"), says("not a directory"), says("is a directory"):
 		return KindConflict
 	case says("invalid pattern"):

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -21,12 +22,17 @@ type SessionOptions struct {
 // forgotten when it was not used for execd.SessionIdle, and ends with the
 // sandbox. KindUnsupported where there are none, KindUnavailable when there are
 // execd.MaxSessions. Under an execd that is not rein's (no
-// CapStderrInSessions) both streams of a command arrive as stdout.
+// CapStderrInSessions) both streams of a command arrive as stdout, and Env is
+// KindUnsupported.
 func (s *Sandbox) OpenSession(ctx context.Context, o SessionOptions, a Access) (string, error) {
 	in := SessionRecord{Op: "open", Cwd: o.Cwd, Env: names(o.Env)}
 	cwd := o.Cwd
-	if cwd == "" && !s.features.Sessions {
-		cwd = s.Info().Cwd
+	if !s.features.Sessions {
+		if len(o.Env) > 0 { // it would be left out without a word
+			return "", &Error{Kind: KindUnsupported, Op: "open session", Err: errors.New("this sandbox's execd takes no variables for a session"),
+				Hint: "export them in its first command"}
+		}
+		cwd = cmp.Or(cwd, s.Info().Cwd)
 	}
 	err := s.session(ctx, a, &in, func(ctx context.Context) (err error) {
 		in.Session, err = s.client.CreateSession(ctx, execd.SessionRequest{Cwd: cwd, Envs: o.Env})
