@@ -137,8 +137,9 @@ func (c *client) read(resp *http.Response, out any) error {
 }
 
 // refusal reads an error: {code, message}, or the {detail} of the framework
-// beneath the server. A gateway's own page is neither, and for a status of the
-// server's kind leaves open whether the request went through.
+// beneath the server. A gateway's own page is neither. With a status that a
+// gateway has of its own, as while what is behind it restarts, it leaves open
+// whether the request went through, and says nothing of any sandbox.
 func refusal(resp *http.Response, body []byte) error {
 	a := &answer{Status: resp.StatusCode, Wait: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	var wire struct {
@@ -150,10 +151,26 @@ func refusal(resp *http.Response, body []byte) error {
 	if a.Message == "" {
 		a.Message = detail(wire.Detail)
 	}
-	if known && (a.Code != "" || a.Message != "") || a.Status < 500 {
-		return a
+	worded := known && (a.Code != "" || a.Message != "")
+	if !worded && (a.Status >= 500 || a.Status == http.StatusNotFound || a.Status == http.StatusGone) {
+		return unclear{a}
 	}
-	return unclear{a}
+	return a
+}
+
+// noSandbox reports whether the server itself says that there is no such sandbox
+// (DOCKER::SANDBOX_NOT_FOUND and the like). Its framework's {"detail": "Not
+// Found"}, a pod without an address yet and a gateway's page are 404 too.
+func noSandbox(err error) bool {
+	a, ok := errors.AsType[*answer](err)
+	return ok && (a.Status == http.StatusNotFound || a.Status == http.StatusGone) && strings.HasSuffix(a.Code, "NOT_FOUND")
+}
+
+// misdirected reports whether the request met something that knows nothing of
+// sandboxes: another address, or a gateway with nothing behind it.
+func misdirected(err error) bool {
+	a, ok := errors.AsType[*answer](err)
+	return ok && (a.Status == http.StatusNotFound || a.Status == http.StatusGone) && (a.Code == "" || strings.HasPrefix(a.Code, "GENERAL::"))
 }
 
 // detail is the text of {"detail": "…"} or {"detail": [{loc, msg}]}.
@@ -211,9 +228,15 @@ const (
 	mostWait  = 5 * time.Second
 )
 
+// patience is how long a request whose context has no end is repeated: the
+// server may ask again and again to wait.
+const patience = sandbox.DefaultOpTimeout
+
 // again makes a request that may be made more than once. It is repeated when
 // it was not sent, when the server asks for it, and when its reply was lost.
 func (c *client) again(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	waiting, cancel := bounded(ctx, patience)
+	defer cancel()
 	for try := 1; ; try++ {
 		short, cancel := context.WithTimeout(ctx, requestTimeout)
 		err := c.do(short, method, path, query, in, out)
@@ -221,14 +244,25 @@ func (c *client) again(ctx context.Context, method, path string, query url.Value
 		if err == nil || ctx.Err() != nil || !temporary(err) {
 			return err
 		}
-		if asked := asksToWait(err); try >= tries && asked == 0 || !pause(ctx, try, asked) {
+		if asked := asksToWait(err); try >= tries && asked == 0 || !pause(waiting, try, asked) {
 			return err
 		}
 	}
 }
 
+// bounded gives ctx an end if it has none.
+func bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, most)
+}
+
 // temporary reports whether a request that may be repeated should be.
 func temporary(err error) bool {
+	if _, ok := errors.AsType[unclear](err); ok {
+		return true
+	}
 	if a, ok := errors.AsType[*answer](err); ok {
 		switch a.Status {
 		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -276,6 +310,8 @@ func (p *Provider) fault(ctx context.Context, op, subject string, err error) err
 	switch {
 	case ctx.Err() != nil && !answered:
 		e.Kind, e.Err = sandbox.KindTimeout, context.Cause(ctx)
+	case answered && misdirected(a):
+		e.Kind, e.Hint = sandbox.KindUnavailable, "what answers at "+p.server.base.Host+" is not the lifecycle API: is the address right, and the server up behind it?"
 	case answered:
 		e.Kind, e.Hint = kindOf(a), hintOf(a)
 	default:
@@ -286,10 +322,7 @@ func (p *Provider) fault(ctx context.Context, op, subject string, err error) err
 
 // kindOf says what kind of failure an answer is.
 func kindOf(a *answer) sandbox.Kind {
-	switch {
-	case strings.HasSuffix(a.Code, "::POD_IP_NOT_AVAILABLE"): // 404, but not gone
-		return sandbox.KindUnavailable
-	case refusesPolicy(a):
+	if refusesPolicy(a) {
 		return sandbox.KindUnsupported
 	}
 	switch a.Status {
@@ -301,7 +334,10 @@ func kindOf(a *answer) sandbox.Kind {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return sandbox.KindDenied
 	case http.StatusNotFound, http.StatusGone:
-		return sandbox.KindNotFound
+		if noSandbox(a) {
+			return sandbox.KindNotFound
+		}
+		return sandbox.KindUnavailable
 	case http.StatusConflict:
 		return sandbox.KindConflict
 	case http.StatusRequestEntityTooLarge:
@@ -332,7 +368,7 @@ func hintOf(a *answer) string {
 		return "a quota of the server is used up"
 	case a.Status == http.StatusForbidden:
 		return "the API key may not do this"
-	case a.Status == http.StatusTooManyRequests && a.Wait > 0:
+	case a.Wait > 0 && kindOf(a) == sandbox.KindUnavailable:
 		return fmt.Sprintf("the server asks to wait %v", a.Wait)
 	case strings.HasSuffix(a.Code, "POD_READY_TIMEOUT"):
 		return "the sandbox was not ready in the server's time: is there room for it, and can its image be pulled?"

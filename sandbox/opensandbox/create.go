@@ -203,13 +203,10 @@ func (p *Provider) find(ctx context.Context, attempt string, lost error) (remote
 	for try := 1; ; try++ {
 		found, err := p.list(own, map[string]string{labelAttempt: attempt})
 		if err == nil && len(found) > 0 {
-			for _, more := range found[1:] { // a gateway has repeated the request
-				err = errors.Join(err, p.Kill(own, more.ID))
-			}
-			if ctx.Err() != nil {
-				return found[0], p.abandon(ctx, found[0].ID)
-			}
-			return found[0], err
+			return p.one(ctx, found)
+		}
+		if misdirected(lost) && misdirected(err) && try > 1 { // the address is wrong, most likely
+			return remote{}, lost
 		}
 		if !pause(own, try, 0) {
 			return remote{}, &sandbox.Error{Kind: sandbox.KindTimeout, Op: "create", Subject: labelAttempt + "=" + attempt,
@@ -217,6 +214,24 @@ func (p *Provider) find(ctx context.Context, attempt string, lost error) (remote
 				Hint: "none was found with this label; if one comes it ends by itself, at its time to live"}
 		}
 	}
+}
+
+// one ends all but one of the sandboxes that a creation made because a gateway
+// has repeated its request. What cannot be ended has to be said, and only a
+// failure says anything, so then none is kept.
+func (p *Provider) one(ctx context.Context, found []remote) (remote, error) {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	defer cancel()
+	var left error
+	for _, more := range found[1:] {
+		if err := p.Kill(own, more.ID); err != nil {
+			left = errors.Join(left, fmt.Errorf("a second sandbox was made, and could not be ended: %w", err))
+		}
+	}
+	if ctx.Err() != nil || left != nil {
+		left = errors.Join(left, p.abandon(ctx, found[0].ID))
+	}
+	return found[0], left
 }
 
 // sweep ends what a failed creation has left behind.
@@ -235,7 +250,7 @@ func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec) (
 	if err := p.running(ctx, made.ID); err != nil {
 		return fail(err)
 	}
-	ep, err := p.answering(ctx, made.ID)
+	ep, err := p.answering(ctx, "create", made.ID)
 	if err != nil {
 		return fail(err)
 	}
@@ -244,7 +259,7 @@ func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec) (
 		rec.Cwd = defaultCwd
 	}
 	// Before anything runs in it.
-	if rec.Network, err = p.denied(ctx, made.ID); err != nil {
+	if rec.Network, err = p.denied(ctx, "create", made.ID); err != nil {
 		return fail(err)
 	}
 	c := dial(ep)
@@ -314,12 +329,12 @@ func (p *Provider) running(ctx context.Context, id string) error {
 
 // answering waits until the server's execd answers, and returns how it is
 // reached.
-func (p *Provider) answering(ctx context.Context, id string) (sandbox.Endpoint, error) {
+func (p *Provider) answering(ctx context.Context, op, id string) (sandbox.Endpoint, error) {
 	last := errors.New("it was not asked")
 	for try := 1; ; try++ {
 		if try%10 == 0 { // it may be paused again, or gone
-			if r, err := p.get(ctx, "reach", id); err == nil && p.info(r).State != sandbox.StateRunning {
-				return sandbox.Endpoint{}, &sandbox.Error{Kind: sandbox.KindConflict, Op: "reach", Subject: id, Err: fmt.Errorf("it is %s", shorten(r.Status.State))}
+			if r, err := p.get(ctx, op, id); err == nil && p.info(r).State != sandbox.StateRunning {
+				return sandbox.Endpoint{}, &sandbox.Error{Kind: sandbox.KindConflict, Op: op, Subject: id, Err: fmt.Errorf("it is %s", shorten(r.Status.State))}
 			} else if sandbox.KindOf(err) == sandbox.KindNotFound {
 				return sandbox.Endpoint{}, err
 			}
@@ -342,7 +357,7 @@ func (p *Provider) answering(ctx context.Context, id string) (sandbox.Endpoint, 
 			last = err
 		}
 		if sleep(ctx, readyPoll) != nil {
-			return ep, &sandbox.Error{Kind: sandbox.KindTimeout, Op: "create", Subject: id, Err: fmt.Errorf("its execd does not answer: %w", last),
+			return ep, &sandbox.Error{Kind: sandbox.KindTimeout, Op: op, Subject: id, Err: fmt.Errorf("its execd does not answer: %w", last),
 				Hint: "if the address cannot be reached from here, set use_server_proxy: true"}
 		}
 	}

@@ -2,10 +2,14 @@ package opensandbox_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox"
@@ -24,6 +28,7 @@ func TestLostReply(t *testing.T) {
 		"gateway's 502":  opensandboxtest.Gateway(http.StatusBadGateway),
 		"gateway's 503":  opensandboxtest.Gateway(http.StatusServiceUnavailable),
 		"gateway's 504":  opensandboxtest.Gateway(http.StatusGatewayTimeout),
+		"gateway's 404":  opensandboxtest.Gateway(http.StatusNotFound),
 		"gateway's 200":  opensandboxtest.Gateway(http.StatusOK),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,6 +80,81 @@ func TestMadeTwice(t *testing.T) {
 	}
 	if s.Alive() != 1 {
 		t.Errorf("%d sandboxes", s.Alive())
+	}
+}
+
+// Where a second sandbox cannot be ended that is said, and the first is not left.
+func TestMadeTwiceAndStuck(t *testing.T) {
+	s := &opensandboxtest.Server{}
+	p := open(t, serve(t, s), nil)
+	s.Once(opensandboxtest.Create, func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+		body := copyBody(t, r)
+		r.Body = body()
+		next(nowhere{}, r)
+		r.Body = body()
+		opensandboxtest.Lose(w, r, next)
+	})
+	s.Once(opensandboxtest.Delete, opensandboxtest.Refuse(403, "X::NO", "not yours", nil))
+	_, err := p.Create(t.Context(), spec())
+	if sandbox.KindOf(err) != sandbox.KindDenied || !strings.Contains(err.Error(), "a second sandbox was made") || !strings.Contains(err.Error(), "not yours") {
+		t.Errorf("error %v", err)
+	}
+	if s.Alive() != 1 {
+		t.Errorf("%d sandboxes, and one could not be ended", s.Alive())
+	}
+}
+
+// At an address that is not the server's nothing is looked for for long.
+func TestWrongAddress(t *testing.T) {
+	h := httptest.NewServer(http.NotFoundHandler())
+	defer h.Close()
+	p := open(t, h, nil)
+	_, err := p.Create(t.Context(), spec())
+	wantRefusal(t, err, sandbox.KindUnavailable, "is the address right")
+	_, err = p.List(t.Context(), nil)
+	wantRefusal(t, err, sandbox.KindUnavailable, "is the address right")
+}
+
+// Whatever is asked for, and however often, a policy that denies all is in the
+// request.
+func TestPolicyInEveryRequest(t *testing.T) {
+	s := &opensandboxtest.Server{}
+	var bodies []map[string]any
+	read := func(then opensandboxtest.Fault) opensandboxtest.Fault {
+		return func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+			body := copyBody(t, r)
+			var m map[string]any
+			if err := json.NewDecoder(body()).Decode(&m); err != nil {
+				t.Error(err)
+			}
+			bodies = append(bodies, m)
+			r.Body = body()
+			then(w, r, next)
+		}
+	}
+	pass := func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) { next(w, r) }
+	h := serve(t, s)
+	want := 0
+	for _, weak := range []bool{false, true} {
+		p := open(t, h, func(o *opensandbox.Options) { o.AcceptWeakEgress = weak })
+		for _, sp := range []sandbox.Spec{spec(), {TTL: 5 * time.Second, Image: "i"},
+			{TTL: time.Hour, Image: "i", Env: map[string]string{"A": "b"}, Resources: sandbox.Resources{CPU: 1, Memory: 1 << 28}, NoEntrypoint: true}} {
+			s.Once(opensandboxtest.Create, read(opensandboxtest.Refuse(503, "X::BUSY", "busy", nil)))
+			s.Once(opensandboxtest.Create, read(pass))
+			if _, err := p.Create(t.Context(), sp); err != nil {
+				t.Fatal(err)
+			}
+			want += 2
+		}
+	}
+	if len(bodies) != want || s.Count(opensandboxtest.Create) != want {
+		t.Errorf("%d bodies were read of %d requests, want %d", len(bodies), s.Count(opensandboxtest.Create), want)
+	}
+	deny := map[string]any{"defaultAction": "deny", "egress": []any{}}
+	for _, b := range bodies {
+		if d := cmp.Diff(deny, b["networkPolicy"]); d != "" {
+			t.Errorf("the policy of %v:\n%s", b, d)
+		}
 	}
 }
 
@@ -212,6 +292,25 @@ func TestEgress(t *testing.T) {
 				t.Errorf("%d sandboxes are left", s.Alive())
 			}
 		})
+	}
+}
+
+// The token of the sidecar, with which its policy can be changed, follows no
+// redirect.
+func TestEgressRedirect(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		w.Write([]byte(`{"enforcementMode":"dns+nft","policy":{"defaultAction":"deny"}}`))
+	}))
+	defer other.Close()
+	s := &opensandboxtest.Server{}
+	p := open(t, serve(t, s), nil)
+	s.Once(opensandboxtest.Policy, opensandboxtest.Refuse(307, "", "", http.Header{"Location": {other.URL + "/policy"}}))
+	_, err := p.Create(t.Context(), spec())
+	wantRefusal(t, err, sandbox.KindUnsupported, "in force")
+	if len(asked) != 0 || s.Alive() != 0 {
+		t.Errorf("the other was asked %d times; %d sandboxes", len(asked), s.Alive())
 	}
 }
 

@@ -32,14 +32,14 @@ func (u unverified) Unwrap() error { return u.error }
 // denied makes sure that the sandbox reaches nothing, and returns how that is
 // enforced. It asks the sidecar, since a server can drop a policy silently, as
 // those do that make sandboxes from pools.
-func (p *Provider) denied(ctx context.Context, id string) (string, error) {
+func (p *Provider) denied(ctx context.Context, op, id string) (string, error) {
 	refuse := func(hint, format string, args ...any) (string, error) {
-		return "", &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "create", Subject: id, Err: fmt.Errorf(format, args...), Hint: hint}
+		return "", &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: id, Err: fmt.Errorf(format, args...), Hint: hint}
 	}
 	got, err := p.policy(ctx, id)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return "", p.fault(ctx, "create", id, err)
+		return "", p.fault(ctx, op, id, err)
 	case err != nil:
 		return refuse("no sandbox is used whose policy is not known to be in force; see the server's settings under [egress]",
 			"its network policy cannot be verified: %w", unverified{err})
@@ -99,7 +99,10 @@ func askPolicy(ctx context.Context, ep sandbox.Endpoint) (policyStatus, error) {
 	req.Header = ep.Header.Clone()
 	t := &http.Transport{DialContext: ep.DialContext, DisableKeepAlives: true}
 	defer t.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: t}).Do(req)
+	// The header of the endpoint lets its bearer change the policy: it goes
+	// nowhere else.
+	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := c.Do(req)
 	if err != nil {
 		return got, err
 	}

@@ -1,12 +1,14 @@
 package opensandbox
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
 	"path"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -37,6 +39,39 @@ func FuzzRefusal(f *testing.F) {
 		}
 	})
 }
+
+// The sum of waits is bounded where the context has no end, and by its end where
+// it has one.
+func TestPatience(t *testing.T) {
+	for name, most := range map[string]time.Duration{"no deadline": 0, "a deadline": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient(&url.URL{Scheme: "http", Host: "h"}, noKey, nil)
+				asked := 0
+				c.http.Transport = roundTripper(func(*http.Request) *http.Response {
+					asked++
+					return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"2"}}, Body: http.NoBody}
+				})
+				ctx, want := t.Context(), patience
+				if most != 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, most)
+					defer cancel()
+					want = most
+				}
+				start := time.Now()
+				err := c.again(ctx, http.MethodGet, "/sandboxes", nil, nil, nil)
+				if took := time.Since(start); took > want || took < want-3*time.Second || asksToWait(err) != 2*time.Second {
+					t.Errorf("%v after %v and %d requests, want %v", err, took, asked, want)
+				}
+			})
+		})
+	}
+}
+
+type roundTripper func(*http.Request) *http.Response
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
 // Sandboxes are read tolerantly: any answer that is JSON of the right shape
 // gives an Info, whose labels do not show rein's own.

@@ -214,20 +214,19 @@ func (p *Provider) Kill(ctx context.Context, id string) error {
 	if err != nil {
 		return nil // it cannot have been
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, killTimeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, killTimeout)
+	defer cancel()
 	for try := 1; ; try++ {
 		err := p.server.again(ctx, http.MethodDelete, path, nil, nil, nil)
-		if a, ok := errors.AsType[*answer](err); ok && a.Status == http.StatusNotFound {
+		if noSandbox(err) {
 			p.forget(id)
 			return nil
 		}
-		// Kubernetes ends sandboxes in its own time, and two who end one at
-		// once get in each other's way.
-		if a, ok := errors.AsType[*answer](err); err != nil && !(ok && (a.Status == http.StatusConflict || a.Status >= 500)) {
+		// Kubernetes ends sandboxes in its own time, two who end one at once get
+		// in each other's way, and a gateway may have nothing behind it yet.
+		a, answered := errors.AsType[*answer](err)
+		_, left := errors.AsType[unclear](err)
+		if err != nil && !(answered && (left || a.Status == http.StatusConflict || a.Status >= 500)) {
 			return p.fault(ctx, "kill", id, err)
 		}
 		if _, gone := p.get(ctx, "kill", id); sandbox.KindOf(gone) == sandbox.KindNotFound {

@@ -1,9 +1,12 @@
 package opensandbox_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ func TestKill(t *testing.T) {
 	p := open(t, serve(t, s), nil)
 	sb := create(t, p, spec())
 	s.Once(opensandboxtest.Delete, opensandboxtest.Lose)
+	s.Once(opensandboxtest.Delete, opensandboxtest.Answer(404, "text/html", "<html><h1>404 Not Found</h1></html>"))
 	s.Once(opensandboxtest.Delete, opensandboxtest.Refuse(409, "KUBERNETES::INVALID_STATE", "busy", nil))
 	s.Once(opensandboxtest.Delete, opensandboxtest.Refuse(500, "DOCKER::SANDBOX_DELETE_FAILED", "removal is already in progress", nil))
 	if err := p.Kill(t.Context(), sb.ID()); err != nil {
@@ -36,13 +40,65 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// Only the server says that a sandbox is gone. Of an ingress with nothing behind
+// it, or of another server's router, it is not known.
+func TestKillBehindGateway(t *testing.T) {
+	page := opensandboxtest.Answer(404, "text/html", "<html><h1>404 Not Found</h1></html>")
+	for name, fault := range map[string]opensandboxtest.Fault{
+		"page":     page,
+		"410 page": opensandboxtest.Answer(410, "text/html", ""),
+		"router":   opensandboxtest.Answer(404, "application/json", `{"detail":"Not Found"}`),
+		"no pod":   opensandboxtest.Refuse(404, "KUBERNETES::POD_IP_NOT_AVAILABLE", "not yet", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &opensandboxtest.Server{}
+			dir := t.TempDir()
+			p := open(t, serve(t, s), func(o *opensandbox.Options) { o.StateDir = dir })
+			sb := create(t, p, spec())
+			for range 10 {
+				s.Once(opensandboxtest.Get, fault)
+				s.Once(opensandboxtest.Delete, fault)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			if _, err := p.Get(ctx, sb.ID()); sandbox.KindOf(err) != sandbox.KindUnavailable {
+				t.Errorf("get: %v of kind %s", err, sandbox.KindOf(err))
+			}
+			if err := p.Kill(ctx, sb.ID()); err == nil {
+				t.Error("the kill is said to have worked")
+			}
+			if _, err := os.Stat(filepath.Join(dir, "opensandbox", sb.ID()+".json")); s.Alive() != 1 || err != nil {
+				t.Errorf("%d sandboxes, the record: %v", s.Alive(), err)
+			}
+			s.Clear()
+		})
+	}
+}
+
+// A request without a deadline ends, however often the server asks to wait.
+func TestWaitWithoutDeadline(t *testing.T) {
+	s := &opensandboxtest.Server{}
+	p := open(t, serve(t, s), nil)
+	sb := create(t, p, spec())
+	start := time.Now()
+	for _, status := range []int{429, 503} {
+		s.Once(opensandboxtest.Get, opensandboxtest.Refuse(status, "X::BUSY", "busy", http.Header{"Retry-After": {"1"}}))
+		s.Once(opensandboxtest.Get, opensandboxtest.Refuse(status, "X::BUSY", "busy", http.Header{"Retry-After": {"3600"}}))
+		_, err := p.Get(context.WithoutCancel(t.Context()), sb.ID())
+		wantRefusal(t, err, sandbox.KindUnavailable, "asks to wait 1h")
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // Requests that change nothing are made again.
 func TestRepeated(t *testing.T) {
 	s := &opensandboxtest.Server{}
 	p := open(t, serve(t, s), nil)
 	sb := create(t, p, spec())
 	for _, fault := range []opensandboxtest.Fault{
-		opensandboxtest.Lose, opensandboxtest.Gateway(502), opensandboxtest.Refuse(503, "X::Y", "busy", nil),
+		opensandboxtest.Lose, opensandboxtest.Gateway(502), opensandboxtest.Gateway(404), opensandboxtest.Gateway(410), opensandboxtest.Refuse(503, "X::Y", "busy", nil),
 		opensandboxtest.Answer(200, "application/json", `{"id":`), opensandboxtest.Refuse(429, "", "", http.Header{"Retry-After": {"0"}}),
 	} {
 		s.Once(opensandboxtest.Get, fault)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"time"
 
@@ -21,57 +22,82 @@ func (p *Provider) Pause(ctx context.Context, id string, o sandbox.PauseOptions)
 		return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "pause", Subject: id,
 			Err: errors.New("an OpenSandbox server lets the deadline go on while a sandbox is paused"), Hint: "renew it first"}
 	}
-	return p.change(ctx, "pause", id, sandbox.StateRunning, sandbox.StatePaused)
+	_, err := p.change(ctx, "pause", id, sandbox.StateRunning, sandbox.StatePaused)
+	return err
 }
 
 // Resume lets a paused sandbox go on, and makes sure that its network policy is
 // still in force and rein's execd still there. The addresses of its ports may
 // be others than before.
 func (p *Provider) Resume(ctx context.Context, id string) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, pauseTimeout)
+	ctx, cancel := bounded(ctx, pauseTimeout)
+	defer cancel()
+	sent, err := p.change(ctx, "resume", id, sandbox.StatePaused, sandbox.StateRunning)
+	if err != nil && sent && ctx.Err() != nil {
+		// Nobody waits for it any more, and it may run all the same.
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 		defer cancel()
+		if p.reach(own, "resume", id, sandbox.StatePaused, sandbox.StateRunning, err) == nil {
+			return p.shut(ctx, id, err)
+		}
 	}
-	if err := p.change(ctx, "resume", id, sandbox.StatePaused, sandbox.StateRunning); err != nil {
+	if err != nil {
 		return err
 	}
-	ep, err := p.answering(ctx, id)
+	if err := p.resumed(ctx, id); err != nil {
+		return p.shut(ctx, id, err)
+	}
+	return nil
+}
+
+// resumed looks at a sandbox that runs again, at its network before anything
+// else.
+func (p *Provider) resumed(ctx context.Context, id string) error {
+	host := func(subject, hint string, err error) error {
+		return &sandbox.Error{Kind: sandbox.KindHost, Op: "resume", Subject: subject, Err: err, Hint: hint}
+	}
+	network, err := p.denied(ctx, "resume", id)
+	if err != nil {
+		return err
+	}
+	ep, err := p.answering(ctx, "resume", id)
 	if err != nil {
 		return err
 	}
 	rec, err := p.record(id)
-	if err != nil {
-		return nil // made elsewhere
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // it was made on another host
+	case err != nil:
+		return host(p.recordPath(id), "remove that file, and the sandbox is used through the server's execd", err)
 	}
-	if rec.Network, err = p.denied(ctx, id); err != nil {
-		return p.shut(ctx, id, err)
+	if rec.Network = network; rec.Port != 0 {
+		own, err := p.ownEndpoint(ctx, id, rec)
+		if err != nil || !p.ours(ctx, own) {
+			if err := p.plant(ctx, id, ep, &rec); err != nil {
+				return host(id, "", fmt.Errorf("rein's execd did not come back: %w", err))
+			}
+		}
 	}
-	if rec.Port == 0 {
-		return nil
+	if err := p.keep(id, rec); err != nil {
+		return host(p.opts.StateDir, "", err)
 	}
-	own, err := p.ownEndpoint(ctx, id, rec)
-	if err == nil && p.ours(ctx, own) {
-		return nil
-	}
-	if err := p.plant(ctx, id, ep, &rec); err != nil {
-		return &sandbox.Error{Kind: sandbox.KindHost, Op: "resume", Subject: id, Err: fmt.Errorf("rein's execd did not come back: %w", err)}
-	}
-	return p.keep(id, rec)
+	return nil
 }
 
-// shut sees to a sandbox that runs, perhaps with the network open: one whose
-// policy is wrong is ended, one that could not be asked is paused again.
+// shut sees to a sandbox that runs and must not, perhaps with the network open:
+// one whose policy is wrong is ended, one of which something is not known or
+// does not work is paused again.
 func (p *Provider) shut(ctx context.Context, id string, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	if _, ok := errors.AsType[unverified](why); ok || sandbox.KindOf(why) != sandbox.KindUnsupported {
-		err := p.change(ctx, "pause", id, sandbox.StateRunning, sandbox.StatePaused)
+		_, err := p.change(ctx, "pause", id, sandbox.StateRunning, sandbox.StatePaused)
 		switch sandbox.KindOf(err) {
 		case "":
 			kind := sandbox.KindUnavailable
-			if sandbox.KindOf(why) == sandbox.KindTimeout {
-				kind = sandbox.KindTimeout
+			if k := sandbox.KindOf(why); k == sandbox.KindTimeout || k == sandbox.KindHost {
+				kind = k
 			}
 			return &sandbox.Error{Kind: kind, Op: "resume", Subject: id, Err: fmt.Errorf("it is paused again: %w", why)}
 		case sandbox.KindConflict, sandbox.KindNotFound, sandbox.KindLost: // another was quicker
@@ -83,24 +109,22 @@ func (p *Provider) shut(ctx context.Context, id string, why error) error {
 }
 
 // change asks for a change of state and waits until it is there. The request is
-// not made twice: when its reply is lost the state says what became of it.
-func (p *Provider) change(ctx context.Context, op, id string, from, to sandbox.State) error {
+// not made twice: when its reply is lost the state says what became of it. sent
+// says that the change may come although there is an error.
+func (p *Provider) change(ctx context.Context, op, id string, from, to sandbox.State) (sent bool, err error) {
 	path, err := p.path(op, id, "/"+op)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, pauseTimeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, pauseTimeout)
+	defer cancel()
 	// The server answers a second pause with an error of its own inside.
 	r, err := p.get(ctx, op, id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if have := p.info(r).State; have != from {
-		return &sandbox.Error{Kind: sandbox.KindConflict, Op: op, Subject: id, Err: fmt.Errorf("it is %s", have)}
+		return false, &sandbox.Error{Kind: sandbox.KindConflict, Op: op, Subject: id, Err: fmt.Errorf("it is %s", have)}
 	}
 	for try := 1; ; try++ {
 		short, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -115,12 +139,12 @@ func (p *Provider) change(ctx context.Context, op, id string, from, to sandbox.S
 		}
 		if asked := asksToWait(err); !retried(err) || try >= tries && asked == 0 || !pause(ctx, try, asked) {
 			if answered && a.Status == http.StatusBadRequest {
-				return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: id, Err: err, Hint: "the server's runtime may not be able to " + op + " sandboxes"}
+				return false, &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: id, Err: err, Hint: "the server's runtime may not be able to " + op + " sandboxes"}
 			}
-			return p.fault(ctx, op, id, err)
+			return false, p.fault(ctx, op, id, err)
 		}
 	}
-	return p.reach(ctx, op, id, from, to, err)
+	return true, p.reach(ctx, op, id, from, to, err)
 }
 
 // settleTime is how long a state may stay what it was when the reply to the

@@ -146,7 +146,7 @@ func (p *Provider) plant(ctx context.Context, id string, ep sandbox.Endpoint, re
 	if p.missing != nil {
 		return p.missing
 	}
-	ctx, cancel := context.WithTimeout(ctx, plantTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.planting)
 	defer cancel()
 	c := dial(ep)
 	defer c.Close()
@@ -167,22 +167,59 @@ func (p *Provider) plant(ctx context.Context, id string, ep sandbox.Endpoint, re
 	if err := c.Mkdir(ctx, "", map[string]execd.Permission{dir: {Mode: 700}}); err != nil {
 		return err
 	}
+	rec.Left = ""
 	err = p.uploadProgram(ctx, c, dir+"/rein-execd")
 	for try := 0; err == nil; try++ {
 		rec.Port = firstPort + mathrand.IntN(lastPort-firstPort)
-		if err = p.start(ctx, id, c, ep, dir, f, rec); err == nil || try == portTries-1 || ctx.Err() != nil {
+		var running string
+		if running, err = p.start(ctx, id, c, ep, dir, f, rec); err == nil {
+			break
+		}
+		rec.note(undone(ctx, func(ctx context.Context) error { return endStarted(ctx, c, running) }))
+		if try == portTries-1 || ctx.Err() != nil {
 			break
 		}
 		err = nil // another port may be free
 	}
-	// The program lives on without its file.
-	if _, cleanErr := shell(ctx, c, "rm -rf "+quoted(dir)); err == nil {
-		err = cleanErr
-	}
+	// The program lives on without its file. What is left of it hinders nothing.
+	rec.note(undone(ctx, func(ctx context.Context) error {
+		_, err := shell(ctx, c, "rm -rf "+quoted(dir))
+		return err
+	}))
 	if err != nil {
 		rec.Port, rec.Token = 0, ""
 	}
 	return err
+}
+
+// note keeps what could not be taken away.
+func (r *record) note(err error) {
+	if err != nil {
+		r.Left = strings.TrimPrefix(r.Left+"; "+shorten(err.Error()), "; ")
+	}
+}
+
+// undone takes back something, also when the time for doing it is over.
+func undone(ctx context.Context, back func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shellTimeout)
+	defer cancel()
+	return back(ctx)
+}
+
+// endStarted ends a program that was started and is not used. One that has
+// ended by itself is fine.
+func endStarted(ctx context.Context, c *execd.Client, running string) error {
+	if running == "" {
+		return nil // nothing is known to have started
+	}
+	err := c.Interrupt(ctx, running)
+	if err == nil {
+		return nil
+	}
+	if st, statusErr := c.Status(ctx, running); execd.IsNotFound(statusErr) || statusErr == nil && !st.Running {
+		return nil
+	}
+	return fmt.Errorf("ending rein-execd: %w", err)
 }
 
 func (p *Provider) uploadProgram(ctx context.Context, c *execd.Client, to string) error {
@@ -203,8 +240,9 @@ func (p *Provider) uploadProgram(ctx context.Context, c *execd.Client, to string
 	return err
 }
 
-// start starts the program on rec.Port and waits until it answers.
-func (p *Provider) start(ctx context.Context, id string, c *execd.Client, ep sandbox.Endpoint, dir string, f findings, rec *record) error {
+// start starts the program on rec.Port and waits until it answers. running is
+// the command that it is, once it was started.
+func (p *Provider) start(ctx context.Context, id string, c *execd.Client, ep sandbox.Endpoint, dir string, f findings, rec *record) (running string, err error) {
 	// One header carries the tokens of both, should the server's want one.
 	if rec.Token = ep.Header.Get(execd.TokenHeader); rec.Token == "" {
 		rec.Token = rand.Text() + rand.Text()
@@ -217,13 +255,12 @@ func (p *Provider) start(ctx context.Context, id string, c *execd.Client, ep san
 	}
 	boot, err := json.Marshal(execd.Boot{Token: rec.Token, Listen: fmt.Sprintf("127.0.0.1:%d", rec.Port), Guest: true, Home: f.home, Cwd: rec.Cwd, Env: env})
 	if err != nil {
-		return err
+		return "", err
 	}
 	mode := 600
 	if _, err := c.Upload(ctx, execd.UploadMetadata{Path: dir + "/boot", Mode: &mode}, bytes.NewReader(boot), int64(len(boot))); err != nil {
-		return fmt.Errorf("uploading its boot message: %w", err)
+		return "", fmt.Errorf("uploading its boot message: %w", err)
 	}
-	var running string
 	_, err = c.Run(ctx, execd.RunRequest{Cwd: "/", Background: true,
 		Command: fmt.Sprintf(`{ rm -f %[1]s/boot; exec %[1]s/rein-execd; } < %[1]s/boot`, quoted(dir))}, func(e execd.Event) {
 		if e.Type == execd.EventInit {
@@ -231,9 +268,9 @@ func (p *Provider) start(ctx context.Context, id string, c *execd.Client, ep san
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("starting rein-execd: %w", err)
+		return running, fmt.Errorf("starting rein-execd: %w", err)
 	}
-	short, cancel := context.WithTimeout(ctx, startTimeout)
+	short, cancel := context.WithTimeout(ctx, p.starting)
 	defer cancel()
 	for {
 		direct, err := p.endpoint(short, id, rec.Port)
@@ -244,14 +281,14 @@ func (p *Provider) start(ctx context.Context, id string, c *execd.Client, ep san
 		}{{direct, false, err == nil}, {through(ep, rec.Port), true, true}} {
 			if way.known && p.ours(short, withToken(way.ep, rec.Token)) {
 				rec.Through = way.through
-				return nil
+				return running, nil
 			}
 		}
 		if st, err := c.Status(short, running); err == nil && !st.Running {
-			return fmt.Errorf("rein-execd does not run there: %s", said(short, c, running))
+			return running, fmt.Errorf("rein-execd does not run there: %s", said(short, c, running))
 		}
 		if sleep(short, readyPoll/2) != nil {
-			return errors.New("rein-execd was started, and does not answer through the server")
+			return running, errors.New("rein-execd was started, and does not answer through the server")
 		}
 	}
 }

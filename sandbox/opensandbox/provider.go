@@ -66,7 +66,9 @@ type Provider struct {
 	server  *client
 	missing error // why rein's execd cannot be put into sandboxes
 	program *program
-	linger  time.Duration // lingerAfter, but for tests
+
+	// lingerAfter, plantTimeout and startTimeout, but for tests.
+	linger, planting, starting time.Duration
 }
 
 var (
@@ -100,7 +102,8 @@ func New(o Options) (*Provider, error) {
 		o.Entrypoint = []string{"tail", "-f", "/dev/null"}
 	}
 	o.StateDir = filepath.Join(o.StateDir, "opensandbox")
-	p := &Provider{opts: o, server: newClient(u, o.Key, o.DialContext), linger: lingerAfter}
+	p := &Provider{opts: o, server: newClient(u, o.Key, o.DialContext),
+		linger: lingerAfter, planting: plantTimeout, starting: startTimeout}
 	if err := makeStateDir(o.StateDir); err != nil {
 		return nil, err
 	}

@@ -17,15 +17,16 @@ import (
 // it holds the token of rein's execd. Without it the sandbox is used through
 // the server's execd.
 type record struct {
-	Server    string          `json:"server"`
-	Cwd       string          `json:"cwd"`
-	Image     string          `json:"image"`
-	Network   string          `json:"network"`
-	Limits    []sandbox.Limit `json:"limits,omitempty"`
-	ExpiresAt time.Time       `json:"expires_at"`
+	Server  string          `json:"server"`
+	Cwd     string          `json:"cwd"`
+	Image   string          `json:"image"`
+	Network string          `json:"network"`
+	Limits  []sandbox.Limit `json:"limits,omitempty"`
 
-	// Lacks says why rein's own execd is not in it.
+	// Lacks says why rein's own execd is not in it, and Left what of putting it
+	// there could not be taken away.
 	Lacks string `json:"lacks,omitempty"`
+	Left  string `json:"left,omitempty"`
 	// Of rein's own execd; Port is 0 when there is none.
 	Port  int    `json:"port,omitempty"`
 	Token string `json:"token,omitempty"`
@@ -73,7 +74,7 @@ func (p *Provider) record(id string) (record, error) {
 	return r, nil
 }
 
-// keep writes a record whole or not at all.
+// keep writes a record whole or not at all, also when the host fails.
 func (p *Provider) keep(id string, r record) error {
 	r.Server = p.server.base.String()
 	b, err := json.Marshal(r)
@@ -85,6 +86,9 @@ func (p *Provider) keep(id string, r record) error {
 		return err
 	}
 	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), p.recordPath(id))
@@ -92,7 +96,11 @@ func (p *Provider) keep(id string, r record) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return nil
+	dir, err := os.Open(p.opts.StateDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // forget removes the record of a sandbox that is gone, and what is left of

@@ -28,9 +28,11 @@ type Execd struct {
 	Tail time.Duration
 	// Port is what listens on a local port, for /proxy; nil: nothing.
 	Port func(port int) http.Handler
-	// Run, when set, may run a command in place of the daemon: it returns its
-	// output, and whether it did.
-	Run func(execd.RunRequest) (string, bool)
+	// Run, when set, may run a command in place of the daemon, under an id: it
+	// returns its output, and whether it did. End ends what goes on afterwards,
+	// and reports whether there was anything.
+	Run func(id string, req execd.RunRequest) (string, bool)
+	End func(id string) bool
 	// Wrapped, when set, is given the handlers of Command and Upload.
 	Wrapped func(route string, h http.HandlerFunc) http.HandlerFunc
 }
@@ -56,6 +58,16 @@ func (e Execd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.interrupt(w, r)
 	case strings.HasPrefix(p, "/command/"):
 		e.ask(w, r)
+	case p == "/session" && r.Method == http.MethodPost:
+		e.createSession(w, r)
+	case strings.HasPrefix(p, "/session/") && strings.HasSuffix(p, "/run") && r.Method == http.MethodPost:
+		e.runInSession(w, r)
+	case strings.HasPrefix(p, "/session/") && r.Method == http.MethodDelete:
+		e.pass(w, r, nil)
+	case p == "/pty" && r.Method == http.MethodPost:
+		e.createTerminal(w, r)
+	case strings.HasPrefix(p, "/pty/"):
+		e.terminal(w, r)
 	case p == "/files/upload":
 		wrapped(Upload, e.upload)(w, r)
 	case p == "/files" && r.Method == http.MethodDelete, p == "/files/mv", p == "/directories" && r.Method == http.MethodPost:
@@ -229,6 +241,10 @@ func (e Execd) interrupt(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, execd.CodeMissingQuery, "missing query parameter 'id'")
 		return
 	}
+	if e.End != nil && e.End(r.URL.Query().Get("id")) {
+		nothing(w, http.StatusOK)
+		return
+	}
 	rec := e.daemon(r, nil)
 	if rec.status == http.StatusNotFound || rec.status == http.StatusConflict {
 		fail(w, http.StatusInternalServerError, execd.CodeRuntime, "no such process")
@@ -246,8 +262,9 @@ func (e Execd) run(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Rein = nil
 	if e.Run != nil {
-		if out, ok := e.Run(req); ok {
-			ran(w, out)
+		id := newID(16)
+		if out, ok := e.Run(id, req); ok {
+			ran(w, id, out)
 			return
 		}
 	}
@@ -268,14 +285,14 @@ func (e Execd) run(w http.ResponseWriter, r *http.Request) {
 }
 
 // ran is the stream of a command that another has run.
-func ran(w http.ResponseWriter, out string) {
+func ran(w http.ResponseWriter, id, out string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	now := time.Now().UnixMilli()
 	send := func(kind, text string) {
 		b, _ := json.Marshal(execd.Event{Type: kind, Text: text, Timestamp: now})
 		fmt.Fprintf(w, "%s\n\n", b)
 	}
-	send(execd.EventInit, newID(16))
+	send(execd.EventInit, id)
 	for line := range strings.Lines(out) {
 		send(execd.EventStdout, strings.TrimSuffix(line, "\n"))
 	}

@@ -70,7 +70,8 @@ func (s *Server) inside(w http.ResponseWriter, r *http.Request, b *box, path str
 	e := Execd{
 		Daemon: forward(ep), Token: s.ExecdToken, Tail: s.Tail,
 		Port:    func(port int) http.Handler { return s.port(b, port, ep) },
-		Run:     func(req execd.RunRequest) (string, bool) { return s.program(b, ep, req) },
+		Run:     func(id string, req execd.RunRequest) (string, bool) { return s.program(b, ep, id, req) },
+		End:     func(id string) bool { return s.end(b, id) },
 		Wrapped: s.faulty,
 	}
 	r2 := r.Clone(r.Context())
@@ -101,7 +102,7 @@ func (s *Server) port(b *box, port int, ep sandbox.Endpoint) http.Handler {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := b.own[port]; o != nil {
+	if o := b.own[port]; o != nil && !s.Deaf {
 		return o.handler(forward(ep))
 	}
 	return nil
@@ -155,11 +156,33 @@ func ServePolicy(w http.ResponseWriter, r *http.Request, token string, current f
 // ownExecd stands for a rein-execd that was uploaded and started in a machine
 // that can run no programs: it gives the machine's daemon as it is.
 type ownExecd struct {
-	boot    execd.Boot
-	stopped bool
+	boot execd.Boot
+	id   string // of the command that it is
 }
 
-func (o *ownExecd) stop() { o.stopped = true }
+// end ends a rein-execd by the command that it is.
+func (s *Server) end(b *box, id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for port, o := range b.own {
+		if o.id == id {
+			delete(b.own, port)
+			return true
+		}
+	}
+	return false
+}
+
+// Planted is how many rein-execds run in all sandboxes, and how many were
+// started.
+func (s *Server) Planted() (running, started int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.boxes {
+		running += len(b.own)
+	}
+	return running, s.planted
+}
 
 func (o *ownExecd) handler(next http.Handler) http.Handler {
 	token := o.boot.Token
@@ -199,7 +222,7 @@ var started = regexp.MustCompile(`exec '(\S+)'/rein-execd; } < '(\S+)'/boot$`)
 
 // program plays what programs do that a machine without processes cannot run:
 // say what the sandbox is like, and be rein-execd.
-func (s *Server) program(b *box, ep sandbox.Endpoint, req execd.RunRequest) (string, bool) {
+func (s *Server) program(b *box, ep sandbox.Endpoint, id string, req execd.RunRequest) (string, bool) {
 	if strings.Contains(req.Command, "uname -m") {
 		machine, dir := s.Machine, "dir=/tmp\n"
 		if machine == "" {
@@ -223,7 +246,7 @@ func (s *Server) program(b *box, ep sandbox.Endpoint, req execd.RunRequest) (str
 		return "", true // nothing starts
 	}
 	text, err := read(ctx, c, m[2]+"/boot", 0)
-	o := &ownExecd{}
+	o := &ownExecd{id: id}
 	if err != nil || json.Unmarshal(text, &o.boot) != nil {
 		return "", true
 	}
@@ -236,6 +259,7 @@ func (s *Server) program(b *box, ep sandbox.Endpoint, req execd.RunRequest) (str
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.own[n] = o
+	s.planted++
 	return "", true
 }
 

@@ -218,9 +218,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	for _, o := range b.own {
-		o.stop()
-	}
+	clear(b.own)
 	if b.stopping < 0 {
 		b.stopping = s.Slow
 	}

@@ -59,15 +59,18 @@ type Server struct {
 	Machine string
 	// NoExec says that no directory of the sandboxes takes programs.
 	NoExec bool
+	// Deaf has every rein-execd start and never answer.
+	Deaf bool
 
 	mux   sync.Once
 	serve http.Handler
 
-	mu     sync.Mutex
-	boxes  map[string]*box
-	once   map[string][]Fault
-	counts map[string]int
-	leaked []string
+	mu      sync.Mutex
+	boxes   map[string]*box
+	once    map[string][]Fault
+	counts  map[string]int
+	leaked  []string
+	planted int
 }
 
 // box is one sandbox of the server.
@@ -115,6 +118,13 @@ func (s *Server) Once(route string, f Fault) {
 		s.once = map[string][]Fault{}
 	}
 	s.once[route] = append(s.once[route], f)
+}
+
+// Clear forgets the faults that have not come true.
+func (s *Server) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.once)
 }
 
 // Count is how many requests of a route came.
