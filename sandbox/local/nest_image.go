@@ -118,27 +118,14 @@ func furnish(cfg *nestConfig) error {
 	if err := os.RemoveAll(filepath.Dir(execdPath)); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/proc", "/sys", "/dev", "/run", "/run/rein", filepath.Dir(execdPath)} {
-		if err := takeDir(dir); err != nil {
-			return fmt.Errorf("the image has no room for %s: %w", dir, err)
-		}
-	}
-	dirs := []string{"/etc", "/var/tmp", "/tmp/.X11-unix", user.Home, cfg.Cwd}
-	for _, m := range cfg.Mounts {
-		dirs = append(dirs, filepath.Dir(m.Target))
-	}
-	for _, dir := range dirs {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("the image has no room for %s: %w", dir, err)
-		}
+	if err := makeDirs(cfg); err != nil {
+		return err
 	}
 	if err := checkLinks(cfg); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/tmp", "/var/tmp"} {
-		if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
-			return err
-		}
+	if err := takeDir("/var/tmp", openMode); err != nil {
+		return noRoom("/var/tmp", err)
 	}
 	for name, content := range map[string]string{
 		"/etc/hostname":    "sandbox\n",
@@ -160,9 +147,43 @@ func furnish(cfg *nestConfig) error {
 	return copyExecd(execdPath)
 }
 
-// takeDir makes dir a directory that nobody but the sandbox itself can rename or
-// fill, whatever the image has there: execd trusts what it finds in it.
-func takeDir(dir string) error {
+// The modes of the sandbox's own directories: what execd trusts, and what
+// everybody writes to.
+const (
+	ownMode  = 0o755
+	openMode = 0o777 | os.ModeSticky
+)
+
+// makeDirs makes the directories of every sandbox that the image lacks.
+func makeDirs(cfg *nestConfig) error {
+	for _, dir := range []string{"/proc", "/sys", "/dev", "/run", "/run/rein", filepath.Dir(execdPath)} {
+		if err := takeDir(dir, ownMode); err != nil {
+			return noRoom(dir, err)
+		}
+	}
+	if err := takeDir("/tmp", openMode); err != nil {
+		return noRoom("/tmp", err)
+	}
+	dirs := []string{"/etc", "/var", "/tmp/.X11-unix", cfg.Image.User.Home, cfg.Cwd}
+	for _, m := range cfg.Mounts {
+		dirs = append(dirs, filepath.Dir(m.Target))
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return noRoom(dir, err)
+		}
+	}
+	return nil
+}
+
+func noRoom(dir string, err error) error {
+	return fmt.Errorf("the image has no room for %s: %w", dir, err)
+}
+
+// takeDir makes dir root's directory, whatever the image has there, links
+// included: nobody but the sandbox itself can rename it, nor fill it unless mode
+// lets them.
+func takeDir(dir string, mode os.FileMode) error {
 	st, err := os.Lstat(dir)
 	if err == nil && !st.IsDir() {
 		err = os.Remove(dir)
@@ -176,13 +197,13 @@ func takeDir(dir string) error {
 	if err := os.Lchown(dir, 0, 0); err != nil {
 		return err
 	}
-	return os.Chmod(dir, 0o755)
+	return os.Chmod(dir, mode)
 }
 
-// checkLinks refuses an image whose links lead from what is given to the user,
-// or mounted, to what the sandbox itself is made of.
+// checkLinks refuses an image whose links lead from what is given to the user or
+// to everybody, or mounted, to what the sandbox itself is made of.
 func checkLinks(cfg *nestConfig) error {
-	places := []string{cfg.Image.User.Home, cfg.Cwd}
+	places := []string{"/var", cfg.Image.User.Home, cfg.Cwd}
 	for _, m := range cfg.Mounts {
 		places = append(places, m.Target)
 	}
@@ -202,30 +223,37 @@ func checkLinks(cfg *nestConfig) error {
 	return nil
 }
 
-// addUser gives the commands' uid a name, as programs expect.
+// addUser gives the commands' uid a name, as programs expect, and their group
+// where it has none.
 func addUser(u imageUser) error {
-	for name, line := range map[string]string{
-		"/etc/passwd": fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh\n", userName, u.UID, u.GID, userName, u.Home),
-		"/etc/group":  fmt.Sprintf("%s:x:%d:\n", userName, u.GID),
-	} {
-		old, err := readBounded(name)
-		if err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		if strings.Contains("\n"+old, "\n"+userName+":") {
-			continue // the image means somebody else by this name
-		}
-		if old != "" && !strings.HasSuffix(old, "\n") {
-			old += "\n"
-		}
-		if err := os.RemoveAll(name); err != nil {
-			return err
-		}
-		if err := os.WriteFile(name, []byte(old+line), 0o644); err != nil {
-			return err
+	group := userName
+	if u.GID == 0 {
+		group = "root"
+	}
+	err := addEntry("/etc/passwd", userName, u.UID, fmt.Sprintf("%d:%s:%s:/bin/sh", u.GID, userName, u.Home))
+	return errors.Join(err, addEntry("/etc/group", group, u.GID, ""))
+}
+
+// addEntry adds an entry to a user database, unless it has one of this name,
+// which is somebody else, or of this number.
+func addEntry(file, name string, id uint32, rest string) error {
+	old, err := readBounded(file)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	for line := range strings.Lines(old) {
+		fields := strings.SplitN(line, ":", 4)
+		if fields[0] == name || len(fields) == 4 && fields[2] == strconv.FormatUint(uint64(id), 10) {
+			return nil
 		}
 	}
-	return nil
+	if old != "" && !strings.HasSuffix(old, "\n") {
+		old += "\n"
+	}
+	if err := os.RemoveAll(file); err != nil { // often a link
+		return err
+	}
+	return os.WriteFile(file, fmt.Appendf([]byte(old), "%s:x:%d:%s\n", name, id, rest), 0o644)
 }
 
 // readBounded reads a small regular file of the image.
