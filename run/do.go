@@ -54,6 +54,7 @@ type runner struct {
 	events  sync.Mutex
 
 	inputs  *workspace.Tree // nil without a workspace
+	there   standing        // in the working directory before they came
 	box     *sandbox.Sandbox
 	renewer *renewer
 

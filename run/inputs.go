@@ -51,8 +51,16 @@ func (r *runner) closeInputs() {
 // copyIn puts the workspace into the sandbox: directories, files with their
 // modes, and links, in this order.
 func (r *runner) copyIn(ctx context.Context) error {
-	if err := r.filesNeeded(); err != nil || r.inputs == nil {
+	if err := r.filesNeeded(); err != nil {
 		return err
+	}
+	if r.hasFiles() {
+		if err := r.lookAround(ctx); err != nil {
+			return err
+		}
+	}
+	if r.inputs == nil {
+		return nil
 	}
 	r.emit(Event{Kind: EventInputs, Text: fmt.Sprintf("copying in %d files, %d bytes", r.inputs.Files, r.inputs.Bytes)})
 	if n := len(r.inputs.Secrets); n > 0 {

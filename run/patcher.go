@@ -79,45 +79,61 @@ func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
 // also of those that are no part of a patch.
 const maxListed = 1_000_000
 
-// walk lists the workspace, a level at a time, without what cannot be part of
-// a patch: build products may be a hundred times the rest.
+// walk lists what of the workspace may be part of a patch: build products, which
+// may be a hundred times the rest, are not, nor is what was there before the
+// work and is unchanged.
 func (p *patcher) walk() ([]execd.FileInfo, error) {
 	var found []execd.FileInfo
-	for level := []string{p.cwd}; len(level) > 0; {
+	err := levels(p.ctx, p.r.box, p.cwd, func(rel string, info execd.FileInfo) (bool, error) {
+		ours, there := p.old[rel] != nil, p.r.there.has(rel, info)
+		if !ours && there && info.Type != "directory" || !ours && p.foreign(rel, info, there) {
+			return false, nil
+		}
+		if misnamed(rel) {
+			if !there {
+				p.skip(rel, noUTF8)
+				p.guard(pair{path: rel, after: &info}, patch.Side{}, unknown)
+			}
+			return false, nil
+		}
+		if found = append(found, info); len(found) > 2*MaxOutputFiles {
+			return false, fmt.Errorf("the workspace has more than %d files that no ignore file leaves out", 2*MaxOutputFiles)
+		}
+		return true, nil
+	})
+	slices.SortFunc(found, func(a, b execd.FileInfo) int { return strings.Compare(a.Path, b.Path) })
+	return found, err
+}
+
+// levels lists a workspace, a level at a time. take says whether a directory is
+// entered.
+func levels(ctx context.Context, box *sandbox.Sandbox, cwd string, take func(rel string, info execd.FileInfo) (bool, error)) error {
+	for level := []string{cwd}; len(level) > 0; {
 		lists := make([][]execd.FileInfo, len(level))
 		// Counted as they come: each of many directories may claim many files.
 		var seen atomic.Int64
-		err := each(p.ctx, indices(level), func(ctx context.Context, i int) (err error) {
-			lists[i], err = p.r.box.Inventory(ctx, level[i], 1, access(p.cwd))
+		err := each(ctx, indices(level), func(ctx context.Context, i int) (err error) {
+			lists[i], err = box.Inventory(ctx, level[i], 1, access(cwd))
 			if err == nil && seen.Add(int64(len(lists[i]))) > maxListed {
 				err = fmt.Errorf("the workspace has more than %d files in directories of one depth", maxListed)
 			}
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		level = nil
 		for _, info := range slices.Concat(lists...) {
-			rel := p.rel(info.Path)
-			if p.old[rel] == nil && p.foreign(rel, info) {
-				continue
+			enter, err := take(strings.TrimPrefix(info.Path, strings.TrimSuffix(cwd, "/")+"/"), info)
+			if err != nil {
+				return err
 			}
-			if misnamed(rel) {
-				p.skip(rel, noUTF8)
-				p.guard(pair{path: rel, after: &info}, patch.Side{}, unknown)
-				continue
-			}
-			if found = append(found, info); len(found) > 2*MaxOutputFiles {
-				return nil, fmt.Errorf("the workspace has more than %d files that no ignore file leaves out", 2*MaxOutputFiles)
-			}
-			if info.Type == "directory" {
+			if enter && info.Type == "directory" {
 				level = append(level, info.Path)
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b execd.FileInfo) int { return strings.Compare(a.Path, b.Path) })
-	return found, nil
+	return nil
 }
 
 func indices[T any](s []T) []int {
@@ -134,10 +150,12 @@ func (p *patcher) rel(name string) string {
 
 // foreign reports whether something that was not copied in is no part of the
 // work: a repository's own files, build products, and credentials, which are
-// named in the report.
-func (p *patcher) foreign(rel string, info execd.FileInfo) bool {
-	ignored := inRepository(rel) || p.r.inputs != nil && p.r.inputs.Ignores(rel, info.Type == "directory")
-	secret := !ignored && tool.Secret(rel)
+// named in the report unless they were there before the work.
+func (p *patcher) foreign(rel string, info execd.FileInfo, there bool) bool {
+	ignored, secret := p.r.leftOut(rel, info)
+	if there {
+		return ignored || secret
+	}
 	if secret {
 		p.skip(rel, "it is where credentials are kept")
 	}
@@ -145,6 +163,13 @@ func (p *patcher) foreign(rel string, info execd.FileInfo) bool {
 		p.guardForeign(rel, info, secret)
 	}
 	return ignored || secret
+}
+
+// leftOut says why something is no part of the work, if it is not: it is ignored,
+// or holds credentials.
+func (r *runner) leftOut(rel string, info execd.FileInfo) (ignored, secret bool) {
+	ignored = inRepository(rel) || r.inputs != nil && r.inputs.Ignores(rel, info.Type == "directory")
+	return ignored, !ignored && tool.Secret(rel)
 }
 
 // compare pairs the inputs with what is there now, in the order of their paths.
