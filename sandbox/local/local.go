@@ -70,7 +70,7 @@ var (
 )
 
 // defaultResources bound a sandbox whose configuration says nothing.
-var defaultResources = sandbox.Resources{CPU: 2, Memory: 2 << 30, PIDs: 512, Disk: 2 << 30}
+var defaultResources = sandbox.Resources{CPU: 2, Memory: 4 << 30, PIDs: 512, Disk: 2 << 30}
 
 // New checks the options and creates StateDir. Binaries it does not find are
 // reported when one is needed: listing, killing and sweeping need none.
@@ -135,18 +135,22 @@ func (p *Provider) Name() string { return "local" }
 func (p *Provider) liveDir() string    { return filepath.Join(p.opts.StateDir, "live") }
 func (p *Provider) recordsDir() string { return filepath.Join(p.opts.StateDir, "sandboxes") }
 
+// withDefaults fills in what r leaves open. What is written to disk is held in
+// memory and counts against its limit, so that a full disk must leave half of it.
 func withDefaults(r, d sandbox.Resources) sandbox.Resources {
+	switch {
+	case r.Memory == 0 && r.Disk == 0:
+		r.Memory, r.Disk = d.Memory, d.Disk
+	case r.Memory == 0:
+		r.Memory = max(d.Memory, 2*r.Disk)
+	case r.Disk == 0:
+		r.Disk = min(d.Disk, r.Memory/2)
+	}
 	if r.CPU == 0 {
 		r.CPU = d.CPU
 	}
-	if r.Memory == 0 {
-		r.Memory = d.Memory
-	}
 	if r.PIDs == 0 {
 		r.PIDs = d.PIDs
-	}
-	if r.Disk == 0 {
-		r.Disk = d.Disk
 	}
 	return r
 }

@@ -49,6 +49,11 @@ func (p *Provider) complete(s sandbox.Spec, plan cgroupPlan) (sandbox.Spec, erro
 	if err := s.Resources.Check(); err != nil { // the defaults are an option, too
 		return s, err
 	}
+	if r := s.Resources; r.Disk > r.Memory/2 {
+		return s, &sandbox.Error{Kind: sandbox.KindInvalid, Op: "create", Subject: "resources",
+			Err:  fmt.Errorf("what is written to a disk of %d bytes is held in memory, and must leave half of its %d bytes", r.Disk, r.Memory),
+			Hint: fmt.Sprintf("set the target's resources.memory to %d or more, or resources.disk to %d or less", 2*r.Disk, r.Memory/2)}
+	}
 	if err := p.checkRequired(s.Require, explicit, plan); err != nil {
 		return s, err
 	}

@@ -21,6 +21,8 @@ func limitCases() []Case {
 			spec: func(s *sandbox.Spec) { s.Resources.PIDs = 64 }},
 		{Name: "limits/disk", Needs: processes(sandbox.CapLimitDisk), fresh: true, run: disk,
 			spec: func(s *sandbox.Spec) { s.Resources.Disk = 64 << 20 }},
+		{Name: "limits/disk is full before memory is", Needs: processes(sandbox.CapLimitDisk, sandbox.CapLimitMemory), fresh: true, run: fullDisk,
+			spec: func(s *sandbox.Spec) { s.Resources.Memory = 512 << 20 }},
 		{Name: "limits/memory", Needs: processes(sandbox.CapLimitMemory), Programs: []string{"perl"}, fresh: true, run: memory,
 			spec: func(s *sandbox.Spec) { s.Resources.Memory = 256 << 20 }},
 		{Name: "limits/out of memory is told", Needs: processes(sandbox.CapLimitMemory, sandbox.CapOOMFlag), Programs: []string{"perl"}, fresh: true, run: oomFlag,
@@ -70,6 +72,17 @@ func disk(e *env) {
 	e.wantExit(e.run("exit 3"), 3)
 	e.sh("rm big")
 	e.must(e.write("more", "fits", sandbox.WriteOptions{}))
+}
+
+// fullDisk fills a disk of the size that goes with the memory: the fill meets the
+// disk's end, not the memory's, and programs have room left.
+func fullDisk(e *env) {
+	r := e.command(sandbox.Command{Cwd: e.dir, Timeout: time.Minute, Shell: "head -c 1000000000 /dev/zero > big"})
+	if r.OK() || !strings.Contains(stderr(r), "No space left") || r.OOMKilled {
+		e.Errorf("1 GB fits into the disk of 512 MiB of memory: %s", describe(r))
+	}
+	e.sh("head -c 50000000 /dev/zero | sort | wc -c") // which sort holds in memory
+	e.wantExit(e.run("exit 3"), 3)
 }
 
 // hog takes and touches a gigabyte.

@@ -26,7 +26,7 @@ targets:
     cwd: /workspace
     # resources:
     #   cpu: 2            # cores
-    #   memory: 2GiB
+    #   memory: 4GiB
     #   pids: 512
     #   disk: 2GiB
     # env:                # no secrets: commands can read these
