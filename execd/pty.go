@@ -52,6 +52,9 @@ const (
 	FrameStdout = 0x01
 	FrameStderr = 0x02 // with pipes
 	FrameReplay = 0x03 // 8 bytes of offset, big endian, then output from there
+	// FrameReplayStderr is FrameReplay of standard error, for who asks with
+	// apart=1; rein's addition. Others get both streams as FrameReplay.
+	FrameReplayStderr = 0x04
 )
 
 // TerminalMessage is a text frame of a terminal's socket, in either direction.
@@ -145,7 +148,7 @@ var ErrTakenOver = errors.New("execd: the terminal has been attached to by anoth
 
 // Attach connects to a terminal, starting its program if that has not begun.
 func (c *Client) Attach(ctx context.Context, id string, o AttachOptions) (*Terminal, error) {
-	q := url.Values{}
+	q := url.Values{"apart": {"1"}}
 	if o.Pipe {
 		q.Set("pty", "0")
 	}
@@ -231,11 +234,11 @@ func outputFrame(b []byte) (TerminalEvent, bool) {
 	switch b[0] {
 	case FrameStdout, FrameStderr:
 		return TerminalEvent{Data: b[1:], Stderr: b[0] == FrameStderr}, true
-	case FrameReplay:
+	case FrameReplay, FrameReplayStderr:
 		if len(b) < 9 {
 			return TerminalEvent{}, false
 		}
-		return TerminalEvent{Data: b[9:], Replay: true, Offset: int64(binary.BigEndian.Uint64(b[1:]) &^ (1 << 63))}, true
+		return TerminalEvent{Data: b[9:], Stderr: b[0] == FrameReplayStderr, Replay: true, Offset: int64(binary.BigEndian.Uint64(b[1:]) &^ (1 << 63))}, true
 	}
 	return TerminalEvent{}, false
 }

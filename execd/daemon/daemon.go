@@ -83,8 +83,9 @@ type Server struct {
 	closing chan struct{} // closed with closed
 	running sync.WaitGroup
 
-	pausing sync.Mutex // one transition at a time
-	paused  atomic.Bool
+	pausing  sync.Mutex // one transition at a time
+	paused   atomic.Bool
+	changing sync.RWMutex // read-locked while a request changes files, locked while paused
 }
 
 // New checks cfg, creates the state directory and returns a server.
@@ -170,7 +171,7 @@ func (s *Server) routes() {
 		"POST /command":           s.runCommand,
 		"DELETE /command":         s.interruptCommand,
 		"GET /command/{a}/{b}":    s.askCommand,
-		"POST /session":           s.createSession,
+		"POST /session":           s.changes(s.createSession),
 		"POST /session/{id}/run":  s.runInSession,
 		"DELETE /session/{id}":    s.deleteSession,
 		"POST /pty":               s.createPTY,
@@ -186,14 +187,14 @@ func (s *Server) routes() {
 		"GET /files/info":         s.fileInfo,
 		"GET /files/search":       s.searchFiles,
 		"GET /files/download":     s.download,
-		"POST /files/upload":      s.upload,
-		"DELETE /files":           s.removeFiles,
-		"POST /files/mv":          s.moveFiles,
-		"POST /files/permissions": s.setPermissions,
-		"POST /files/replace":     s.replaceContents,
-		"POST /directories":       s.makeDirectories,
+		"POST /files/upload":      s.changes(s.upload),
+		"DELETE /files":           s.changes(s.removeFiles),
+		"POST /files/mv":          s.changes(s.moveFiles),
+		"POST /files/permissions": s.changes(s.setPermissions),
+		"POST /files/replace":     s.changes(s.replaceContents),
+		"POST /directories":       s.changes(s.makeDirectories),
 		"GET /directories/list":   s.listDirectory,
-		"DELETE /directories":     s.removeDirectories,
+		"DELETE /directories":     s.changes(s.removeDirectories),
 	} {
 		s.mux.HandleFunc(pattern, h)
 	}
@@ -262,6 +263,11 @@ func (s *Server) Close() error {
 		return nil
 	}
 	close(s.closing)
+	s.pausing.Lock()
+	if s.paused.Swap(false) { // what waits for its end has nothing else to wait for
+		s.changing.Unlock()
+	}
+	s.pausing.Unlock()
 	s.commands.endAll(killWait)
 	err := s.cfg.Machine.Close()
 	s.running.Wait()

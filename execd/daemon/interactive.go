@@ -224,13 +224,17 @@ func (p *interactiveProcess) SignalForeground(sig syscall.Signal) error {
 	}
 	// gVisor tells the foreground to nobody outside the terminal's session. Two
 	// signals the terminal itself sends there; the others go to the leader's group.
-	switch sig {
-	case syscall.SIGINT:
-		_, err = p.terminal.Write([]byte{'C' & 0x1f})
-	case syscall.SIGQUIT:
-		_, err = p.terminal.Write([]byte{'\\' & 0x1f})
-	default:
-		err = p.Signal(sig)
+	key := map[syscall.Signal]byte{syscall.SIGINT: 'C' & 0x1f, syscall.SIGQUIT: '\\' & 0x1f}[sig]
+	pressed := false
+	if key != 0 {
+		// Without waiting: what is typed and not read may fill the terminal.
+		err = c.Control(func(fd uintptr) {
+			n, err := unix.Write(int(fd), []byte{key})
+			pressed = err == nil && n == 1
+		})
 	}
-	return err
+	if err != nil || pressed {
+		return err
+	}
+	return p.Signal(sig)
 }

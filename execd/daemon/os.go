@@ -57,9 +57,10 @@ type OS struct {
 
 	wardens atomic.Uint64 // made so far
 
-	gate    sync.RWMutex  // read-locked while a command is started
-	stopped map[int]bool  // between Stop and Continue: processes that were stopped already
-	watch   chan struct{} // closed to end keepStopped; guarded by mu
+	gate      sync.RWMutex // read-locked while a command is started
+	stopped   map[int]bool // between Stop and Continue: processes that were stopped already
+	watch     *watch       // between them, too; guarded by mu
+	processes func() ([]procStat, error)
 
 	mu     sync.Mutex
 	closed bool
@@ -84,7 +85,7 @@ func NewOS(opts OSOptions) (*OS, error) {
 		// Only clone3 starts a process in a cgroup, and a nested warden gives it up.
 		return nil, errors.New("execd: Nested commands cannot be started in a cgroup")
 	}
-	m := &OS{opts: opts, expect: expectedHolds(opts), live: make(map[*warden]bool)}
+	m := &OS{opts: opts, expect: expectedHolds(opts), live: make(map[*warden]bool), processes: processes}
 	m.bash = newPipeTrap(opts.Dir)
 	m.spawn = newSpawner(&m.wg)
 	if opts.Init {

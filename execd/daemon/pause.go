@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,12 +45,54 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), execd.PauseTimeout)
 	defer cancel()
 	s.paused.Store(true)
-	if err := m.Stop(ctx); err != nil {
+	err := s.standStill(ctx, m)
+	if err != nil {
 		s.paused.Store(false)
 		fail(w, err)
 		return
 	}
 	done(w)
+}
+
+// standStill stops the commands, and what changes files for a client.
+func (s *Server) standStill(ctx context.Context, m Stopper) error {
+	for wait := time.Millisecond; !s.changing.TryLock(); wait = min(2*wait, 50*time.Millisecond) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fmt.Errorf("a request still changes files: %w", context.Cause(ctx))
+		}
+	}
+	err := m.Stop(ctx)
+	if err != nil {
+		s.changing.Unlock()
+	}
+	return err
+}
+
+// changes makes a handler that changes files one that does so only while the
+// sandbox is not paused: a pause waits for it, and it, whenever it has waited
+// for the client, for the end of a pause.
+func (s *Server) changes(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.changing.RLock()
+		defer s.changing.RUnlock()
+		r.Body = &pausable{r.Body, &s.changing}
+		h(w, r)
+	}
+}
+
+// pausable is the body of a request that holds mu for reading but while it waits
+// for the client.
+type pausable struct {
+	io.ReadCloser
+	mu *sync.RWMutex
+}
+
+func (b *pausable) Read(p []byte) (int, error) {
+	b.mu.RUnlock()
+	defer b.mu.RLock()
+	return b.ReadCloser.Read(p)
 }
 
 // resume answers POST /rein/resume.
@@ -64,6 +108,7 @@ func (s *Server) resume(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	s.paused.Store(false)
+	s.changing.Unlock()
 	done(w)
 }
 
@@ -90,7 +135,10 @@ func (m *OS) Stop(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(wait):
-			list, err = m.commandProcesses()
+			var next []procStat
+			if next, err = m.commandProcesses(); err == nil {
+				list = next // else what has been stopped is in the one before
+			}
 		case <-ctx.Done():
 			err = fmt.Errorf("%d processes do not stop: %w", running, context.Cause(ctx))
 		}
@@ -160,23 +208,29 @@ func (m *OS) keepStopped(end chan struct{}) {
 	}
 }
 
+// watch is a keepStopped that runs.
+type watch struct{ end, done chan struct{} }
+
 // watchOver starts keepStopped.
 func (m *OS) watchOver() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {
-		end := make(chan struct{})
-		m.watch = end
-		m.wg.Go(func() { m.keepStopped(end) })
+		w := &watch{make(chan struct{}), make(chan struct{})}
+		m.watch = w
+		m.wg.Go(func() { defer close(w.done); m.keepStopped(w.end) })
 	}
 }
 
-// unwatchLocked ends keepStopped.
-func (m *OS) unwatchLocked() {
-	if m.watch != nil {
-		close(m.watch)
+// unwatchLocked tells keepStopped to end, and returns it, nil when there was
+// none.
+func (m *OS) unwatchLocked() *watch {
+	w := m.watch
+	if w != nil {
+		close(w.end)
 		m.watch = nil
 	}
+	return w
 }
 
 // Continue implements Stopper.
@@ -184,10 +238,14 @@ func (m *OS) Continue() error {
 	m.gate.Lock()
 	defer m.gate.Unlock()
 	m.mu.Lock()
-	m.unwatchLocked()
+	w := m.unwatchLocked()
 	m.mu.Unlock()
+	if w != nil {
+		<-w.done // or it might stop what goes on
+	}
 	list, err := m.commandProcesses()
 	if err != nil {
+		m.watchOver() // all stay stopped
 		return fmt.Errorf("let the commands go on: %w", err)
 	}
 	m.proceed(list, m.stopped)
@@ -208,7 +266,7 @@ func (m *OS) proceed(list []procStat, before map[int]bool) {
 // commandProcesses lists what descends from this process, parents first,
 // without the wardens.
 func (m *OS) commandProcesses() ([]procStat, error) {
-	list, err := processes()
+	list, err := m.processes()
 	if err != nil {
 		return nil, err
 	}

@@ -21,16 +21,18 @@ type pty struct {
 
 	waiting [2]atomic.Int64 // since when each reader of output waits, or 0
 
-	mu    sync.Mutex
-	used  time.Time
-	begun bool
-	pipe  bool
-	proc  InteractiveProcess
-	ring  ring
-	conn  *ptyConn // who is attached
-	room  chan struct{}
-	code  int           // valid when ended is closed
-	ended chan struct{} // closed when the program has ended and all its output is here
+	typed typed // waits for the program
+
+	mu      sync.Mutex
+	used    time.Time
+	deleted bool
+	pipe    bool
+	proc    InteractiveProcess // nil until it has started
+	ring    ring
+	conn    *ptyConn // who is attached
+	room    chan struct{}
+	code    int           // valid when ended is closed
+	ended   chan struct{} // closed when the program has ended and all its output is here
 }
 
 // ptys are the terminals of a server. The zero value has none.
@@ -75,42 +77,53 @@ func (s *Server) newPTY(req execd.TerminalRequest) (*pty, error) {
 		}
 	}
 	p := &pty{srv: s, id: randomID(), req: req, used: time.Now(), ring: ring{max: execd.TerminalReplay},
-		room: make(chan struct{}, 1), ended: make(chan struct{})}
-	l := &s.ptys
+		typed: newTyped(), room: make(chan struct{}, 1), ended: make(chan struct{})}
+	return p, s.ptys.add(p)
+}
+
+func (l *ptys) add(p *pty) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.byID, func(_ string, p *pty) bool { return p.stale() })
+	l.expireLocked()
 	if len(l.byID) >= execd.MaxTerminals {
-		return nil, refuse(http.StatusTooManyRequests, execd.CodeTooMany, "there are %d terminals already: delete one first", len(l.byID))
+		return refuse(http.StatusTooManyRequests, execd.CodeTooMany, "there are %d terminals already: delete one first", len(l.byID))
 	}
 	if l.byID == nil {
 		l.byID = make(map[string]*pty)
 	}
 	l.byID[p.id] = p
-	return p, nil
+	return nil
 }
 
-// stale reports whether a terminal can be forgotten: nothing runs in it, and
-// nobody has looked at it for long.
-func (p *pty) stale() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.conn == nil && (!p.begun || isClosed(p.ended)) && time.Since(p.used) > execd.TerminalIdle
+// expireLocked forgets the terminals in which nothing runs, and that nobody has
+// looked at for long.
+func (l *ptys) expireLocked() {
+	maps.DeleteFunc(l.byID, func(_ string, p *pty) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.conn == nil && (p.proc == nil || isClosed(p.ended)) && time.Since(p.used) > execd.TerminalIdle
+	})
 }
 
-// pty returns a terminal by id.
-func (s *Server) pty(id string) (*pty, error) {
-	s.ptys.mu.Lock()
-	defer s.ptys.mu.Unlock()
-	if p := s.ptys.byID[id]; p != nil {
-		return p, nil
+// get returns a terminal by id: somebody looks at it.
+func (l *ptys) get(id string) (*pty, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expireLocked()
+	p := l.byID[id]
+	if p == nil {
+		return nil, refuse(http.StatusNotFound, execd.CodeSessionNotFound,
+			"no terminal has the id %q: it was never there, was deleted, or nothing has run in it for %v", id, execd.TerminalIdle)
 	}
-	return nil, refuse(http.StatusNotFound, execd.CodeSessionNotFound, "no terminal has the id %q", id)
+	p.mu.Lock()
+	p.used = time.Now()
+	p.mu.Unlock()
+	return p, nil
 }
 
 // ptyStatus answers GET /pty/{id}.
 func (s *Server) ptyStatus(w http.ResponseWriter, r *http.Request) {
-	p, err := s.pty(r.PathValue("id"))
+	p, err := s.ptys.get(r.PathValue("id"))
 	if err != nil {
 		fail(w, err)
 		return
@@ -121,7 +134,6 @@ func (s *Server) ptyStatus(w http.ResponseWriter, r *http.Request) {
 func (p *pty) status() execd.TerminalStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used = time.Now()
 	st := execd.TerminalStatus{ID: p.id, Running: p.proc != nil && !isClosed(p.ended), Offset: p.ring.total}
 	if isClosed(p.ended) {
 		st.ExitCode = &p.code
@@ -131,7 +143,7 @@ func (p *pty) status() execd.TerminalStatus {
 
 // deletePTY answers DELETE /pty/{id} when nothing of it runs any more.
 func (s *Server) deletePTY(w http.ResponseWriter, r *http.Request) {
-	p, err := s.pty(r.PathValue("id"))
+	p, err := s.ptys.get(r.PathValue("id"))
 	if err != nil {
 		fail(w, err)
 		return
@@ -141,7 +153,7 @@ func (s *Server) deletePTY(w http.ResponseWriter, r *http.Request) {
 	s.ptys.mu.Unlock()
 	p.mu.Lock()
 	proc := p.proc
-	p.begun = true // it never will
+	p.deleted = true
 	p.mu.Unlock()
 	if proc != nil {
 		// What a terminal that goes away says; a stopped job hears it when it goes on.
@@ -153,20 +165,17 @@ func (s *Server) deletePTY(w http.ResponseWriter, r *http.Request) {
 	done(w)
 }
 
-// begin starts the program, once.
-func (p *pty) begin(pipe bool, size Size) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.begun {
-		if p.proc == nil {
-			return refuse(0, execd.CodeSessionGone, "the terminal has been deleted, or its program could not be started")
-		}
+// beginLocked starts the program, once. Who attaches when that has failed has it
+// tried again.
+func (p *pty) beginLocked(pipe bool, size Size) error {
+	switch {
+	case p.deleted:
+		return refuse(0, execd.CodeSessionGone, "the terminal has been deleted")
+	case p.proc != nil:
 		return nil
-	}
-	if !p.srv.begin() {
+	case !p.srv.begin():
 		return errClosed
 	}
-	p.begun = true
 	base := maps.Clone(p.srv.env)
 	if !pipe { // for people, not for programs that read
 		for _, k := range []string{"NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "DEBIAN_FRONTEND"} {
@@ -177,29 +186,30 @@ func (p *pty) begin(pipe bool, size Size) error {
 		base["TERM"] = "xterm-256color"
 	}
 	env, err := p.srv.environment(base, p.req.Envs)
+	var proc InteractiveProcess
 	if err == nil {
 		spec := Spec{ID: p.id, Command: p.req.Command, Dir: p.req.Cwd, Env: env}
 		var terminal *Size
 		if !pipe {
 			terminal = &size
 		}
-		p.proc, err = p.srv.cfg.Machine.(Interactive).StartInteractive(spec, terminal)
+		proc, err = p.srv.cfg.Machine.(Interactive).StartInteractive(spec, terminal)
 	}
 	if err != nil {
-		p.proc = nil
 		p.srv.running.Done()
 		return err
 	}
-	p.pipe = pipe
-	go p.supervise(p.proc)
+	p.proc, p.pipe = proc, pipe
+	go p.supervise(proc)
 	return nil
 }
 
 // supervise sees the program to its end.
 func (p *pty) supervise(proc InteractiveProcess) {
 	defer p.srv.running.Done()
-	eof := make(chan struct{})
-	var readers sync.WaitGroup
+	eof, hungUp := make(chan struct{}), make(chan struct{})
+	var readers, typing sync.WaitGroup
+	typing.Go(func() { p.feed(proc.Input(), hungUp) })
 	for i, out := range []io.ReadCloser{proc.Stdout(), proc.Stderr()} {
 		if out != nil {
 			readers.Go(func() { p.read(i, out) })
@@ -219,12 +229,14 @@ func (p *pty) supervise(proc InteractiveProcess) {
 			break // held open from outside
 		}
 	}
+	close(hungUp)
 	for _, out := range []io.Closer{proc.Stdout(), proc.Stderr(), proc.Input()} {
 		if out != nil {
 			out.Close()
 		}
 	}
 	<-eof
+	typing.Wait()
 	e := proc.Exit()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,7 +294,7 @@ func (p *pty) put(which int, b []byte) {
 		p.mu.Lock()
 	}
 	signalTo(p.room) // for the other stream's reader
-	p.ring.add(b)
+	p.ring.add(which, b)
 	if p.conn != nil {
 		p.conn.output(which, b)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -41,9 +40,12 @@ type ptyConn struct {
 	ws    *websocket.Conn
 	ready chan struct{}
 
-	// busy is set while input waits for the program, which keeps us from
-	// hearing the answer to a ping.
-	busy atomic.Bool
+	// apart asks for kept output in frames that say of which stream it is.
+	apart bool
+
+	// busy is odd while input waits for the program, which keeps us from hearing
+	// the answer to a ping.
+	busy atomic.Int64
 
 	mu    sync.Mutex
 	queue []frame
@@ -54,7 +56,7 @@ type ptyConn struct {
 
 // servePTY answers GET /pty/{id}/ws.
 func (s *Server) servePTY(w http.ResponseWriter, r *http.Request) {
-	p, err := s.pty(r.PathValue("id"))
+	p, err := s.ptys.get(r.PathValue("id"))
 	if err != nil {
 		fail(w, err)
 		return
@@ -85,22 +87,22 @@ func (s *Server) servePTY(w http.ResponseWriter, r *http.Request) {
 	}
 	defer ws.CloseNow()
 	ws.SetReadLimit(maxPTYInput)
-	c := &ptyConn{p: p, ws: ws, ready: make(chan struct{}, 1)}
+	c := &ptyConn{p: p, ws: ws, ready: make(chan struct{}, 1), apart: q.Get("apart") == "1"}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if err := p.begin(q.Get("pty") == "0", size); err != nil {
+	p.mu.Lock() // over both, so that nothing is printed before somebody is there
+	err = p.beginLocked(q.Get("pty") == "0", size)
+	if err == nil {
+		err = p.attachLocked(c, since, takeover)
+	}
+	p.mu.Unlock()
+	if err != nil {
 		e := asError(err)
 		code := execd.CodeStartFailed
-		if e.Code == execd.CodeSessionGone {
+		if e.Code == execd.CodeSessionGone || e.Code == execd.CodeAlreadyConnected {
 			code = e.Code
 		}
 		c.message(execd.TerminalMessage{Type: "error", Code: code, Error: e.Message})
-		c.last()
-		c.write(ctx)
-		return
-	}
-	if !p.attach(c, since, takeover) {
-		c.message(execd.TerminalMessage{Type: "error", Code: execd.CodeAlreadyConnected, Error: alreadyConnected().Message})
 		c.last()
 		c.write(ctx)
 		return
@@ -140,20 +142,22 @@ func attachQuery(q url.Values) (size Size, since int64, err error) {
 // sound reports whether n may be a number of columns or rows.
 func sound(n int) bool { return n > 0 && n <= 10_000 }
 
-// attach makes c the one that is attached, and queues what it has missed.
-func (p *pty) attach(c *ptyConn, since int64, takeover bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// attachLocked makes c the one that is attached, and queues what it has missed.
+func (p *pty) attachLocked(c *ptyConn, since int64, takeover bool) error {
 	if old := p.conn; old != nil && !isClosed(p.ended) {
 		if !takeover {
-			return false
+			return alreadyConnected()
 		}
 		old.kick()
 	}
 	if since >= 0 {
-		if b, from := p.ring.since(since); len(b) > 0 {
-			head := binary.BigEndian.AppendUint64([]byte{execd.FrameReplay}, uint64(from))
-			c.add(frame{data: append(head, b...)})
+		for _, k := range p.ring.since(since, c.apart) {
+			kind := byte(execd.FrameReplay)
+			if k.stream != 0 {
+				kind = execd.FrameReplayStderr
+			}
+			head := binary.BigEndian.AppendUint64([]byte{kind}, uint64(k.from))
+			c.add(frame{data: append(head, k.data...)})
 		}
 	}
 	mode := "pty"
@@ -166,7 +170,7 @@ func (p *pty) attach(c *ptyConn, since int64, takeover bool) bool {
 	if isClosed(p.ended) {
 		c.finish(p.code)
 	}
-	return true
+	return nil
 }
 
 func (p *pty) detach(c *ptyConn) {
@@ -266,9 +270,9 @@ func (c *ptyConn) serve(ctx context.Context, cancel context.CancelFunc) {
 		if err != nil {
 			return
 		}
-		c.busy.Store(true)
-		c.take(kind == websocket.MessageText, b)
-		c.busy.Store(false)
+		if !c.take(ctx, kind == websocket.MessageText, b) {
+			return
+		}
 	}
 }
 
@@ -314,10 +318,12 @@ func (c *ptyConn) ping(ctx context.Context, lost context.CancelFunc) {
 	for {
 		select {
 		case <-t.C:
+			was := c.busy.Load()
 			short, cancel := context.WithTimeout(ctx, ptyPongWait)
 			err := c.ws.Ping(short)
 			cancel()
-			if err != nil && !c.busy.Load() {
+			unheard := errors.Is(err, context.DeadlineExceeded) && (was%2 == 1 || c.busy.Load() != was)
+			if err != nil && !unheard {
 				lost()
 				return
 			}
@@ -330,59 +336,50 @@ func (c *ptyConn) ping(ctx context.Context, lost context.CancelFunc) {
 // ptySignals are those that can be asked for.
 var ptySignals = map[string]bool{"SIGINT": true, "SIGTERM": true, "SIGKILL": true, "SIGQUIT": true, "SIGHUP": true}
 
-// take carries out one frame.
-func (c *ptyConn) take(text bool, b []byte) {
+// take carries out one frame, and reports whether there can be more.
+func (c *ptyConn) take(ctx context.Context, text bool, b []byte) bool {
 	if !text {
 		if len(b) == 0 || b[0] != execd.FrameInput {
-			c.invalid("a binary frame begins with 0")
-			return
+			return c.invalid("a binary frame begins with 0")
 		}
-		c.input(b[1:])
-		return
+		return c.input(ctx, b[1:])
 	}
 	var m execd.TerminalMessage
 	if err := json.Unmarshal(b, &m); err != nil {
-		c.invalid("a text frame is a JSON object")
-		return
+		return c.invalid("a text frame is a JSON object")
 	}
 	proc := c.p.proc // set before we were attached
 	var err error
 	switch m.Type {
 	case "stdin":
-		c.input([]byte(m.Data))
+		return c.input(ctx, []byte(m.Data))
 	case "eof":
 		if c.p.pipe {
-			err = proc.Input().Close()
+			c.p.typed.end()
 		}
 	case "resize":
 		if !sound(m.Cols) || !sound(m.Rows) {
-			c.invalid("no terminal has this size")
-			return
+			return c.invalid("no terminal has this size")
 		}
 		err = proc.Resize(Size{uint16(m.Cols), uint16(m.Rows)})
 	case "signal":
 		if !ptySignals[m.Signal] {
-			c.invalid("no such signal here")
-			return
+			return c.invalid("no such signal here")
 		}
 		err = proc.SignalForeground(syscall.Signal(unix.SignalNum(m.Signal)))
 	case "ping":
 		c.message(execd.TerminalMessage{Type: "pong"})
 	default:
-		c.invalid("no such type of message")
+		return c.invalid("no such type of message")
 	}
-	if err != nil && !isClosed(c.p.ended) && !errors.Is(err, io.ErrClosedPipe) {
+	// A program that has ended, with its terminal, has no use for either.
+	if err != nil && !isClosed(proc.Done()) {
 		c.message(execd.TerminalMessage{Type: "error", Code: execd.CodeRuntime, Error: err.Error()})
 	}
+	return true
 }
 
-func (c *ptyConn) invalid(why string) {
+func (c *ptyConn) invalid(why string) bool {
 	c.message(execd.TerminalMessage{Type: "error", Code: execd.CodeInvalidFrame, Error: why})
-}
-
-// input types b. It waits for a program that does not read.
-func (c *ptyConn) input(b []byte) {
-	if _, err := c.p.proc.Input().Write(b); err != nil {
-		c.message(execd.TerminalMessage{Type: "error", Code: execd.CodeStdinFailed, Error: err.Error()})
-	}
+	return true
 }

@@ -262,11 +262,7 @@ func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if running != nil {
-		select {
-		case <-running.started:
-		case <-r.Context().Done():
-			return
-		}
+		<-running.started // or it is not: also when the caller waits no longer, its command must end
 		if j, _ := s.commands.state(running); j != nil {
 			j.interrupt(execd.KilledByInterrupt)
 			select {
