@@ -50,6 +50,7 @@ func (a *app) command() *cobra.Command {
 	root.SetVersionTemplate("rein {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.configPath, "config", "", "read the configuration `FILE` instead of the user's and the machine's")
+	root.PersistentPreRunE = refuseEmpty
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(flagHint(cmd, err), "%s: %s", cmd.CommandPath(), flagFault(err))
 	})
@@ -88,6 +89,17 @@ func exactly(names ...string) cobra.PositionalArgs {
 		}
 		return usage("usage: "+cmd.UseLine(), "%s takes %s, not %d argument(s)", cmd.CommandPath(), want, len(args))
 	}
+}
+
+// refuseEmpty refuses a flag that is given nothing, as "$UNSET" gives it: what
+// holds without the flag must not quietly take its place.
+func refuseEmpty(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+			err = usage("give it a value, or leave it out", "%s: --%s is empty", cmd.CommandPath(), f.Name)
+		}
+	})
+	return err
 }
 
 // flagFault is err without the words of package strconv.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -83,16 +85,72 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 			fmt.Fprintln(a.err, a.style("rein:", styleError), line)
 		}
 	}
-	hint := hintOf(err)
+	hint := cmp.Or(hintOf(err), usualHint(err))
 	if hint == "" && isUsage(err) {
 		hint = cmd.CommandPath() + " --help"
 	}
-	if hint != "" {
-		for line := range strings.SplitSeq(clean(hint), "\n") {
-			fmt.Fprintln(a.err, a.style("hint:", styleHint), line)
-		}
-	}
+	a.sayHint(hint)
 	return exitCode(ctx, cmd, err)
+}
+
+// sayHint prints what can be done, if anything can. What is to be pasted stands
+// on lines of its own.
+func (a *app) sayHint(hint string) {
+	if hint == "" {
+		return
+	}
+	for line := range strings.SplitSeq(clean(hint), "\n") {
+		fmt.Fprintln(a.err, a.style("hint:", styleHint), line)
+	}
+}
+
+// usualHint is what can usually be done about an error of its kind, when
+// nothing closer to it says so.
+func usualHint(err error) string {
+	if h := imageHints[image.KindOf(err)]; h != "" {
+		return h
+	}
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok {
+		return ""
+	}
+	switch {
+	case e.Op == "create":
+		return ""
+	case e.Op == "resume" && e.Kind == sandbox.KindConflict:
+		return "rein sandbox ls shows which sandboxes are paused"
+	case e.Kind == sandbox.KindNotFound && slices.Contains(wholeOps, e.Op):
+		return "rein sandbox ls lists the sandboxes"
+	}
+	return sandboxHints[e.Kind]
+}
+
+var imageHints = map[image.Kind]string{
+	image.KindUnavailable:  "check the registry's name and port, and that this host reaches it; then try again",
+	image.KindUnauthorized: "docker login to the registry, or check the reference",
+	image.KindNotFound:     "check the reference: its registry or path, its name, its tag",
+	image.KindUnsupported:  "choose an image of another form: docs/images.md says what is read",
+	image.KindTooLarge:     "choose a smaller image: docs/images.md has the limits",
+	image.KindCorrupt:      "the image is damaged where it comes from: have it made again, or choose another",
+	image.KindRefused:      "do not use the image: it is made to do harm, or damaged",
+	image.KindInUse:        "wait until whoever uses it is done",
+	image.KindInvalid:      "docs/images.md says what an image and its name must be like",
+	image.KindHost:         "check the files that the message names, and the room on the disk",
+}
+
+// wholeOps are about a sandbox, the others about something inside.
+var wholeOps = []string{"get", "attach", "kill", "pause", "resume", "renew", "network"}
+
+var sandboxHints = map[sandbox.Kind]string{
+	sandbox.KindNotFound:    "check that what the message names is there inside",
+	sandbox.KindInvalid:     "change what the message names: the directory, the variables or the command",
+	sandbox.KindUnsupported: "rein probe says what sandboxes can do here",
+	sandbox.KindTooLarge:    "docs/limits.md has the limits; do it in parts",
+	sandbox.KindDenied:      "check the path, and the permissions inside",
+	sandbox.KindLost:        "rein sandbox ls shows the state of sandboxes; one that is lost cannot be used any more",
+	sandbox.KindConflict:    "rein sandbox ls shows the state of sandboxes",
+	sandbox.KindUnavailable: "try again; rein sandbox ls shows the state of sandboxes",
+	sandbox.KindTimeout:     "find out what it came to before you repeat it",
 }
 
 // hintOf is what the reader can do about err: the first hint in its tree, from
@@ -143,7 +201,7 @@ func ownHint(err error) string {
 // isUsage reports whether the command line or the configuration is at fault: a
 // sandbox that cannot be made as it was asked for is, too.
 func isUsage(err error) bool {
-	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Op == "create" && (e.Kind == sandbox.KindInvalid || e.Kind == sandbox.KindUnsupported) {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Op == "create" && slices.Contains(refusals, e.Kind) {
 		return true
 	}
 	if k := image.KindOf(err); k == image.KindInvalid || k == image.KindDenied {
@@ -161,6 +219,9 @@ func isUsage(err error) bool {
 	_, ok := errors.AsType[*config.PlaceError](err)
 	return ok
 }
+
+// refusals are what a sandbox is not made for as it was asked for.
+var refusals = []sandbox.Kind{sandbox.KindInvalid, sandbox.KindUnsupported, sandbox.KindDenied}
 
 // exitCode is the one place where an error becomes a number.
 func exitCode(ctx context.Context, cmd *cobra.Command, err error) int {

@@ -27,7 +27,11 @@ func resolveModel(c config.Config, named, baseURL string) (config.Model, error) 
 	m, ok := c.Models[named]
 	if !ok {
 		for _, v := range models {
-			if rest, found := strings.CutPrefix(named, v.vendor+v.sep); found && rest != "" {
+			rest, found := strings.CutPrefix(named, v.vendor+v.sep)
+			if found && rest == "" {
+				return m, usage("add it, as in "+modelForm(v.vendor, v.sep), "%s names no model", named)
+			}
+			if found {
 				m, ok = config.Model{Vendor: v.vendor, Model: rest}, true
 			}
 		}
@@ -64,11 +68,7 @@ func modelHint(c config.Config, named string) string {
 	}
 	var forms, vendors []string
 	for _, v := range models {
-		rest := "NAME"
-		if v.vendor == "script" {
-			rest = "FILE"
-		}
-		forms = append(forms, v.vendor+v.sep+rest)
+		forms = append(forms, modelForm(v.vendor, v.sep))
 		vendors = append(vendors, v.vendor)
 	}
 	if vendor, rest, ok := strings.Cut(named, "/"); ok {
@@ -77,6 +77,14 @@ func modelHint(c config.Config, named string) string {
 		}
 	}
 	return strings.Join(forms, ", ") + ", or a name under models: in the configuration"
+}
+
+// modelForm is how --model names a vendor's model.
+func modelForm(vendor, sep string) string {
+	if vendor == "script" {
+		return vendor + sep + "FILE"
+	}
+	return vendor + sep + "NAME"
 }
 
 // openModel makes the model; its key, if any, has been read already. watch,

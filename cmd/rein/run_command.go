@@ -293,13 +293,9 @@ func (a *app) sayEnd(r *run.Report, err error) {
 	default:
 		fmt.Fprintln(a.err, a.style(cleanLine(r.Conclusion), styleGood))
 	}
-	if hint != "" {
-		fmt.Fprintln(a.err, a.style("hint:", styleHint), cleanLine(hint))
-	}
+	a.sayHint(hint)
 	if !r.Cleanup.OK {
 		fmt.Fprintf(a.err, "%s the sandbox may still be there: %s\n", a.style("rein:", styleError), cleanLine(r.Cleanup.Error))
-		if r.Cleanup.Remedy != "" {
-			fmt.Fprintln(a.err, a.style("hint:", styleHint), cleanLine(r.Cleanup.Remedy))
-		}
+		a.sayHint(r.Cleanup.Remedy)
 	}
 }

@@ -20,7 +20,8 @@ import (
 )
 
 const sandboxHelp = `Sandboxes outside a run. Each has its end from birth, and everything done to one
-is recorded in $XDG_STATE_HOME/rein/sandboxes/ID/audit.jsonl.`
+is recorded in $XDG_STATE_HOME/rein/sandboxes/ID/audit.jsonl. ID is a sandbox's id
+or, from six characters on, a beginning that no other has.`
 
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "sandboxes outside a run", sandboxHelp,
@@ -87,12 +88,42 @@ type attached struct {
 // Close releases the connections and the log; the sandbox lives on.
 func (s *attached) Close() error { return errors.Join(s.Sandbox.Close(), s.log.Close()) }
 
-// attach opens the sandbox named id. The caller closes it.
-func (a *app) attach(ctx context.Context, h *host, id string) (*attached, error) {
+// minBeginning is how much of an id names a sandbox, in characters.
+const minBeginning = 6
+
+// find returns the id of the sandbox that id is, or is the only one to begin
+// with.
+func (h *host) find(ctx context.Context, id string) (string, error) {
 	if !isSandboxID(id) {
-		return nil, usage("rein sandbox ls lists them", "%q is no id of a sandbox", id)
+		return "", usage("rein sandbox ls lists them", "%q is no id of a sandbox", id)
 	}
-	if _, err := h.provider.Get(ctx, id); err != nil { // before a log is made for a slip of the hand
+	_, absent := h.provider.Get(ctx, id)
+	if sandbox.KindOf(absent) != sandbox.KindNotFound || len(id) < minBeginning {
+		return id, absent
+	}
+	list, err := h.provider.List(ctx, nil)
+	if err != nil {
+		return "", errors.Join(absent, err)
+	}
+	var found []string
+	for _, s := range list {
+		if strings.HasPrefix(s.ID, id) {
+			found = append(found, s.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return id, absent
+	case 1:
+		return found[0], nil
+	}
+	return "", usage("write more of it: "+strings.Join(found, ", "), "%d sandboxes begin with %q", len(found), id)
+}
+
+// attach opens the sandbox that id names. The caller closes it.
+func (a *app) attach(ctx context.Context, h *host, id string) (*attached, error) {
+	id, err := h.find(ctx, id) // before a log is made for a slip of the hand
+	if err != nil {
 		return nil, err
 	}
 	masker, err := a.masker(ctx, h.file.Config)

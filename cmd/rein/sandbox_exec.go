@@ -138,36 +138,3 @@ func status(code int) error {
 	}
 	return exitStatus(code)
 }
-
-const killHelp = `Ends sandboxes and returns when nothing of them is left. One that is gone already is
-success.`
-
-func (a *app) sandboxKillCommand() *cobra.Command {
-	var p place
-	cmd := &cobra.Command{
-		Use: "kill ID...", Short: "end sandboxes, whatever runs in them", Long: killHelp,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("rein sandbox ls lists them", "%s takes one ID or more", cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := a.open(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			var failed error
-			for _, id := range args {
-				if err := a.kill(cmd.Context(), h, id); err != nil {
-					failed = errors.Join(failed, err)
-					continue
-				}
-				fmt.Fprintln(a.out, id)
-			}
-			return failed
-		},
-	}
-	p.flags(cmd)
-	return cmd
-}

@@ -64,7 +64,7 @@ func (a *app) collect(ctx context.Context, h *host, all bool) (gcReport, error) 
 		list, err := h.provider.List(ctx, nil)
 		failed = errors.Join(failed, err)
 		for _, s := range list {
-			if err := a.kill(ctx, h, s.ID); err != nil {
+			if _, err := a.end(ctx, h, s.ID); err != nil {
 				failed = errors.Join(failed, err)
 				continue
 			}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
@@ -32,11 +34,10 @@ func (a *app) readKey(ctx context.Context, name string, k config.Key) (secret.Va
 				"no key for %s: the environment variable %s is not set", name, k.Env)
 		}
 	case k.File != "":
-		data, err := os.ReadFile(k.File)
-		if err != nil {
-			return secret.Value{}, usage("rein config show prints where keys are looked for", "no key for %s: %s", name, err)
+		var err error
+		if text, err = readKeyFile(k.File); err != nil {
+			return secret.Value{}, usage(hintOr(err, "check the path under file: in the configuration"), "no key for %s: %s", name, err)
 		}
-		text = string(data)
 	case len(k.Command) > 0:
 		out, err := a.keyCommand(ctx, k.Command)
 		if err != nil {
@@ -46,12 +47,48 @@ func (a *app) readKey(ctx context.Context, name string, k config.Key) (secret.Va
 	default:
 		return secret.Value{}, nil
 	}
-	text = strings.TrimSpace(text)
-	if text == "" || len(text) > maxKeySize || strings.ContainsAny(text, "\n\x00") {
-		return secret.Value{}, usage("rein config show prints where keys are looked for",
-			"no key for %s: the %s must give one line", name, k)
+	value := strings.TrimSpace(text)
+	if why := notAKey(text, value); why != "" {
+		return secret.Value{}, usage("the "+k.String()+" must be the key alone", "no key for %s: the %s %s", name, k, why)
 	}
-	return secret.New(name, text), nil
+	return secret.New(name, value), nil
+}
+
+// notAKey says what keeps a text, trimmed to value, from being a key; "" is
+// nothing. It shows none of it.
+func notAKey(text, value string) string {
+	switch {
+	case len(text) > maxKeySize:
+		return fmt.Sprintf("is larger than %d bytes", maxKeySize)
+	case value == "":
+		return "is empty"
+	case strings.ContainsRune(value, 0):
+		return "has a NUL byte"
+	case strings.ContainsRune(value, '\n'):
+		return fmt.Sprintf("has %d lines", strings.Count(value, "\n")+1)
+	}
+	return ""
+}
+
+// readKeyFile reads a regular file that not everybody can write. It reads one
+// byte more than a key may have.
+func readKeyFile(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not hold us
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return "", err
+	case !st.Mode().IsRegular():
+		return "", withHint(fmt.Errorf("%s is not a regular file", path), "name a file; what a program prints is read with command:")
+	case st.Mode().Perm()&0o002 != 0:
+		return "", withHint(fmt.Errorf("anyone may write to %s", path), "chmod o-w "+path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxKeySize+1))
+	return string(data), err
 }
 
 // keyCommand runs the host's own program for a secret. Its standard error goes
