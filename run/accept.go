@@ -105,7 +105,7 @@ func (r *runner) accept(ctx context.Context, checks []Check) error {
 			return err
 		}
 	}
-	unseen := len(r.o.Protect) > 0 && !r.guarded
+	unseen := len(r.o.Protect) > 0 && !r.guarded || len(checks) < len(r.o.Accept)
 	if (fault != nil || unseen) && verdict != No {
 		verdict = Unclear
 	}

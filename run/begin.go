@@ -152,7 +152,7 @@ func (r *runner) skeleton() {
 	r.report = &Report{
 		Version: ReportVersion, RunID: r.o.ID, TraceID: r.o.TraceID, Task: r.o.Task, Dir: r.dir,
 		Target:   TargetInfo{Name: r.o.Target.Name, Provider: r.o.Provider.Name(), Image: r.o.Target.Spec.Image},
-		Accepted: Unchecked, StartedAt: r.started,
+		Accepted: r.o.unjudged(), StartedAt: r.started,
 		Calls: Calls{ByTool: map[string]int{}}, Cleanup: Cleanup{OK: true, Verified: "no sandbox was created"},
 		Provenance: Provenance{Rein: r.o.Version, Model: r.o.Model, ConfigHash: r.o.ConfigHash,
 			TaskHash: hash([]byte(r.o.Task)), SpecHash: hash(spec)},
@@ -181,7 +181,9 @@ func (r *runner) describe(info sandbox.Info) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.SandboxID = info.ID
-	r.report.Target.Runtime, r.report.Target.Image, r.report.Target.Separation = info.Runtime, info.Image, info.Separation
+	t := &r.report.Target
+	t.Runtime, t.Image, t.ImageDigest, t.Separation = info.Runtime, info.Image, info.ImageDigest, info.Separation
+	r.report.Provenance.ImageDigest = info.ImageDigest
 	for _, l := range info.Limits {
 		r.report.Limits = append(r.report.Limits, LimitInfo{Layer: "resource", Name: l.Resource, Value: l.Value, EnforcedBy: l.EnforcedBy})
 	}

@@ -18,18 +18,32 @@ const (
 	Yes       = "yes"
 	No        = "no"
 	Unchecked = "unchecked" // there were no checks
-	Unclear   = "unknown"   // the checks could not be run
+	Unclear   = "unknown"   // the checks were not, or could not be, run
 )
 
-// reasonOf is the reason a failure of the machinery gives, or other.
+// reasonOf is the reason a failure of the machinery gives, or other. A sandbox
+// that is denied, as with an image that is not allowed, was asked for wrongly;
+// so was one that cannot be made as it was asked for.
 func reasonOf(err error, other Reason) Reason {
-	switch sandbox.KindOf(err) {
-	case sandbox.KindInvalid, sandbox.KindUnsupported, sandbox.KindHost:
+	e, ok := errors.AsType[*sandbox.Error](err)
+	switch {
+	case !ok:
+	case e.Kind == sandbox.KindInvalid, e.Kind == sandbox.KindUnsupported, e.Kind == sandbox.KindHost,
+		e.Kind == sandbox.KindDenied && e.Op == "create":
 		return Misused
-	case sandbox.KindLost:
+	case e.Kind == sandbox.KindLost:
 		return Lost
 	}
 	return other
+}
+
+// unjudged is what is said of the work before it is judged, and for good when
+// it never is.
+func (o *Options) unjudged() string {
+	if len(o.Accept) > 0 || len(o.Protect) > 0 {
+		return Unclear
+	}
+	return Unchecked
 }
 
 // explain says why the work really ended: a brake, the user or the loss of the

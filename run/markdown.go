@@ -18,6 +18,7 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 	"quote":   quoteText,
 	"code":    inline,
 	"line":    line,
+	"hint":    hintText,
 	"value":   value,
 	"targets": targets,
 	"fate":    Protected.fate,
@@ -38,7 +39,7 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 | steps | {{.Steps}} |
 | calls | {{.Calls.Total}}: {{.Calls.Succeeded}} succeeded, {{.Calls.Failed}} failed, {{.Calls.TimedOut}} timed out, {{.Calls.Denied}} denied |
 | tokens | {{.Tokens.Total}}{{if .Tokens.Estimated}} (partly estimated){{end}}: {{.Tokens.Input}} in, {{.Tokens.Output}} out{{if .Tokens.CostUSD}}; ${{printf "%.4f" .Tokens.CostUSD}}{{end}} |
-| sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
+| sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.ImageDigest}} ({{.}}){{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
 | clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{line .Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
 | files | {{code .Dir}} |
 {{if .Brake}}
@@ -46,7 +47,7 @@ Stopped by **{{.Brake.Limit}}**: {{.Brake.Used}} of {{.Brake.Max}}. {{code .Brak
 {{end}}{{if .Error}}
 Error: {{line .Error}}
 {{end}}{{with .Hint}}
-Hint: {{line .}}
+Hint: {{hint .}}
 {{end}}{{if .Answer}}
 ## What the agent says
 
@@ -87,7 +88,7 @@ Artifacts:
 |---|---|---|---|
 {{range targets .Network}}| {{.Proto}} {{if .Name}}{{line .Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
 {{end}}{{else}}
-{{if .NetworkObserved}}No target was recorded.{{else}}Network targets: not observable. This provider keeps no record of the network.{{end}}
+{{if not .SandboxID}}No sandbox was created.{{else if .NetworkObserved}}No target was recorded.{{else}}Network targets: not observable. There is no record of the network.{{end}}
 {{end}}
 ## Limits
 
@@ -159,6 +160,18 @@ func line(s string) string {
 }
 
 var markup = strings.NewReplacer(`\`, `\\`, "`", "\\`", "[", `\[`, "<", `\<`, "|", `\|`, "#", `\#`)
+
+// hintText makes a hint text, and code of those of its lines that would not be
+// the same as text, so that they can be pasted.
+func hintText(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	for i, l := range lines {
+		if lines[i] = line(l); lines[i] != evidence.Visible(l) {
+			lines[i] = inline(l)
+		}
+	}
+	return strings.Join(lines, "  \n")
+}
 
 // inline makes a text code within a line, whatever backquotes it has.
 func inline(s string) string {

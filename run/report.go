@@ -25,7 +25,7 @@ type Report struct {
 	Reason   Reason `json:"reason"`
 	ExitCode int    `json:"exit_code"`
 	// Accepted is "yes", "no", "unchecked" (there were no checks) or "unknown"
-	// (they could not be run).
+	// (they were not, or could not be, run).
 	Accepted   string        `json:"accepted"`
 	Conclusion string        `json:"conclusion"` // one sentence
 	Answer     string        `json:"answer,omitempty"`
@@ -70,11 +70,13 @@ const MaxNetwork = 200
 
 // TargetInfo is where the run executed.
 type TargetInfo struct {
-	Name       string `json:"name,omitempty"`
-	Provider   string `json:"provider"`
-	Runtime    string `json:"runtime,omitempty"`
-	Image      string `json:"image,omitempty"`
-	Separation string `json:"separation,omitempty"`
+	Name     string `json:"name,omitempty"`
+	Provider string `json:"provider"`
+	Runtime  string `json:"runtime,omitempty"`
+	Image    string `json:"image,omitempty"`
+	// ImageDigest names the image's content; empty for the host's.
+	ImageDigest string `json:"image_digest,omitempty"`
+	Separation  string `json:"separation,omitempty"`
 }
 
 // Times are wall-clock spans. Working is Total without Waiting: rate limits,
@@ -205,12 +207,14 @@ type Cleanup struct {
 
 // Provenance says what produced the outputs.
 type Provenance struct {
-	Rein       string `json:"rein"`
-	Model      string `json:"model,omitempty"`
-	InputTree  string `json:"input_tree"` // SHA-256 over paths, modes and contents
-	ConfigHash string `json:"config_hash,omitempty"`
-	TaskHash   string `json:"task_sha256"`
-	SpecHash   string `json:"spec_sha256"`
+	Rein  string `json:"rein"`
+	Model string `json:"model,omitempty"`
+	// ImageDigest names the content of the sandbox's image; empty for the host's.
+	ImageDigest string `json:"image_digest,omitempty"`
+	InputTree   string `json:"input_tree"` // SHA-256 over paths, modes and contents
+	ConfigHash  string `json:"config_hash,omitempty"`
+	TaskHash    string `json:"task_sha256"`
+	SpecHash    string `json:"spec_sha256"`
 }
 
 // Head is the end of the audit log's chain.

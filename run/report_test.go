@@ -1,0 +1,116 @@
+package run_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// A sandbox that is denied was asked for wrongly. The report does not say that
+// there were no checks, nor that nobody looked at the network.
+func TestDeniedSandbox(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []sandbox.Kind{sandbox.KindDenied, sandbox.KindNotFound} {
+		o := options(t)
+		o.Accept = []run.Check{{Shell: "true"}}
+		hint := "if it is trusted, add it to the list:\nimages: {allow: [\"a:1\"]}"
+		o.Provider = refusing{Provider: o.Provider, create: &sandbox.Error{Kind: kind, Op: "create", Err: errors.New("no"), Hint: hint}}
+		rep, err := run.Do(context.Background(), o, worker(func(context.Context, *run.Session) (run.Outcome, error) { return done("") }))
+		if err == nil || rep.Accepted != run.Unclear || (rep.ExitCode == 2) != (kind == sandbox.KindDenied) {
+			t.Errorf("%s: exit code %d, accepted %s, %v", kind, rep.ExitCode, rep.Accepted, err)
+		}
+		md := readFile(t, rep.Dir, "report.md")
+		for _, want := range []string{"\n| accepted | unknown |\n", "\n\nNo sandbox was created.\n", "\nHint: if it is trusted, add it to the list:  \n`images: {allow: [\"a:1\"]}`\n"} {
+			if !strings.Contains(md, want) {
+				t.Errorf("%s: no %q in\n%s", kind, want, md)
+			}
+		}
+	}
+}
+
+// Checks that an interrupt kept from being run are not no checks.
+func TestInterruptIsNotUnchecked(t *testing.T) {
+	t.Parallel()
+	for _, checks := range [][]run.Check{nil, {{Shell: "true"}}} {
+		o := options(t)
+		o.Accept = checks
+		ctx, cancel := context.WithCancel(context.Background())
+		rep, err := run.Do(ctx, o, worker(func(ctx context.Context, _ *run.Session) (run.Outcome, error) {
+			cancel()
+			return run.Outcome{}, ctx.Err()
+		}))
+		want := run.Unchecked
+		if len(checks) > 0 {
+			want = run.Unclear
+		}
+		if err != nil || rep.Reason != run.Interrupted || rep.Accepted != want {
+			t.Errorf("%d checks: %s, accepted %s, %v", len(checks), rep.Reason, rep.Accepted, err)
+		}
+	}
+}
+
+// imaged says of its sandboxes what image they are of.
+type imaged struct{ sandbox.Provider }
+
+const imageDigest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+func (p imaged) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	info, err := p.Provider.Create(ctx, spec)
+	info.Image, info.ImageDigest = "a:1", imageDigest
+	return info, err
+}
+
+// A tag says little: what it led to is in the report and in the provenance.
+func TestImageDigestIsReported(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Provider = imaged{o.Provider}
+	rep := do(t, o, func(context.Context, *run.Session) (run.Outcome, error) { return done("") })
+	var prov run.Provenance
+	if err := json.Unmarshal([]byte(readFile(t, rep.Dir, "provenance.json")), &prov); err != nil {
+		t.Fatal(err)
+	}
+	if rep.Target.Image != "a:1" || rep.Target.ImageDigest != imageDigest || prov.ImageDigest != imageDigest {
+		t.Errorf("%+v, %+v", rep.Target, prov)
+	}
+	if md := readFile(t, rep.Dir, "report.md"); !strings.Contains(md, ", image a:1 ("+imageDigest+")") {
+		t.Error(md)
+	}
+}
+
+// A hint can be pasted as it stands in the report.
+func TestHintsCanBePasted(t *testing.T) {
+	t.Parallel()
+	for hint, want := range map[string]string{
+		"rein sandbox ls":                   "\nHint: rein sandbox ls\n",
+		"echo a | sudo tee b":               "\nHint: `echo a | sudo tee b`\n",
+		"# Forged":                          "\nHint: `# Forged`\n",
+		"run `x`":                           "\nHint: `` run `x` ``\n",
+		"remove it:\nrm [a]\nthen go on\r#": "\nHint: remove it:  \n`rm [a]`  \n`then go on #`\n",
+	} {
+		var b bytes.Buffer
+		if err := (&run.Report{Hint: hint}).WriteMarkdown(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+}
+
+func readFile(t *testing.T, elem ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(elem...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
