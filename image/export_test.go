@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Unpack writes archives into dir as the layers of an image.
@@ -31,6 +33,16 @@ func Opaque(ctx context.Context, dir string) error {
 		return err
 	}
 	return errors.Join(u.whiteout(ctx, "", whiteoutOpaque), u.close())
+}
+
+// UseLock takes an image's lock as a user does, calls f and gives it up.
+func (s *Store) UseLock(digest string, f func()) error {
+	held, err := s.tryLock(dirName(digest), unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	f()
+	return s.giveUp(held, dirName(digest))
 }
 
 // ParseDocument reads a manifest or an index and reports whether it was one.
