@@ -19,7 +19,8 @@ import (
 // image's files of that group are the user's, and nothing of the sandbox's is.
 func TestImageNumericUser(t *testing.T) {
 	ref := system(t, v1.Config{User: "1234", Entrypoint: []string{"sh", "-c", "id -u; id -g; id -un; id -gn"}},
-		layerWith(t, tar.Header{Typeflag: tar.TypeDir, Name: "app", Mode: 0o775}))
+		layerWith(t, tar.Header{Typeflag: tar.TypeDir, Name: "app", Mode: 0o775},
+			tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644, PAXRecords: map[string]string{"body": "root:x:0:0::/root:/bin/sh"}}))
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
 			box, err := sandbox.Create(t.Context(), withImages(t, runtime), sandbox.Spec{Image: ref, TTL: 2 * time.Minute}, sandbox.Options{Log: discard()})
