@@ -97,6 +97,9 @@ func imageError(ref string, err error) error {
 	e := &sandbox.Error{Kind: sandbox.KindHost, Op: "create", Subject: "image " + ref, Err: err}
 	if ie, ok := errors.AsType[*image.Error](err); ok {
 		e.Kind, e.Hint = imageKinds[ie.Kind], ie.Hint
+		if strings.Contains(ie.Error(), ref) {
+			e.Subject = "" // it names the image itself
+		}
 	} else if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		e.Kind = sandbox.KindTimeout
 	}

@@ -172,7 +172,11 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 	}
 	switch {
 	case gvisor:
-		as = append(as, no(sandbox.CapOOMFlag, "", "gVisor's processes share one memory: the whole sandbox is lost, with reason oom", "--runtime runc"))
+		remedy := "--runtime runc"
+		if !slices.Contains(plan.Controllers, "memory") { // runc does not have it here, either
+			remedy = ""
+		}
+		as = append(as, no(sandbox.CapOOMFlag, "", "gVisor's processes share one memory: the whole sandbox is lost, with reason oom", remedy))
 	case !slices.Contains(plan.Controllers, "memory"):
 		as = append(as, no(sandbox.CapOOMFlag, "", "no memory limit can be set: "+plan.Reason, plan.Remedy))
 	default:
