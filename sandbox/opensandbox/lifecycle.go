@@ -190,7 +190,7 @@ func (p *Provider) Renew(ctx context.Context, id string, until time.Time) (time.
 // to a renewal while it is ending the sandbox already.
 const (
 	closeToEnd = time.Second
-	ending     = 1500 * time.Millisecond // how long it takes the server to end one
+	ending     = 2 * time.Second // how long it takes the server to end one
 )
 
 // outlived makes sure that a renewal close to the old end came in time.
@@ -198,7 +198,8 @@ func (p *Provider) outlived(ctx context.Context, id string, end time.Time) error
 	if end.IsZero() || time.Until(end) > closeToEnd {
 		return nil
 	}
-	if err := sleep(ctx, time.Until(end)+ending); err != nil {
+	// From when it answered on: a server that has much to do is late with both.
+	if err := sleep(ctx, max(time.Until(end), 0)+ending); err != nil {
 		return p.fault(ctx, "renew", id, err)
 	}
 	_, err := p.get(ctx, "renew", id)
