@@ -109,9 +109,9 @@ func (k Key) String() string {
 
 // Sessions let a model run commands that share a directory and variables.
 type Sessions struct {
-	Max   int      `json:"max,omitempty" jsonschema:"how many may be open at once; without it the model has no session tools"`
+	Max   int      `json:"max,omitempty" jsonschema:"how many may be open at once, 1 to 64; without it the model has no session tools"`
 	Calls int      `json:"calls,omitempty" jsonschema:"commands in each, 50 unless set"`
-	Age   Duration `json:"age,omitempty" jsonschema:"how long each lives, 30m unless set"`
+	Age   Duration `json:"age,omitempty" jsonschema:"how long each lives, at most 1h, 30m unless set"`
 }
 
 // Redaction lists values that are masked besides the keys of models.

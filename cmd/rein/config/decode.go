@@ -65,8 +65,14 @@ func syntaxProblem(name string, err error) Problem {
 		}
 	}
 	p.Hint = "the file is YAML: two spaces a level, no tabs"
+	if strings.Contains(p.Message, "alias") || strings.Contains(p.Message, "anchor") {
+		p.Hint = quoteHint
+	}
 	return p
 }
+
+// quoteHint is for text that is YAML's own.
+const quoteHint = `write the value out; one that begins with *, & or ! needs quotes, as in "*"`
 
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
@@ -257,7 +263,7 @@ func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		return n.GetToken().Value, true
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
-		d.fault(n, "write the value out", "%s: anchors, aliases and tags are not read", path)
+		d.fault(n, quoteHint, "%s: anchors, aliases and tags are not read", path)
 	default:
 		d.fault(n, "", "%s must be %s", path, want)
 	}

@@ -90,9 +90,9 @@ limits:
 # Shell sessions for the model: commands that share a directory and exported
 # variables. Without max it has none, and each command starts afresh.
 # sessions:
-#   max: 2                # open at once
+#   max: 2                # open at once, at most 64
 #   calls: 50             # commands in each
-#   age: 30m
+#   age: 30m              # at most 1h
 
 # Further values to mask in results, records and reports.
 # redaction:

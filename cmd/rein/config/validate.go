@@ -89,6 +89,12 @@ func (v *validator) fault(path, hint, format string, args ...any) {
 	v.problems = append(v.problems, Problem{Position: at, Hint: hint, Message: path + ": " + fmt.Sprintf(format, args...)})
 }
 
+// set reports whether the file has the key, whatever its value.
+func (v *validator) set(path string) bool {
+	_, ok := v.file.Set[path]
+	return ok
+}
+
 // Fault is an *Error about the value at a dotted path, with its place or that
 // of the nearest key above it.
 func (f *File) Fault(path, hint, format string, args ...any) error {
@@ -102,7 +108,7 @@ func (f *File) Fault(path, hint, format string, args ...any) error {
 func (v *validator) zeroes(at string, s reflect.Value) {
 	for i, name := range fieldsOf(s.Type()).names {
 		p := join(at, name)
-		if _, set := v.file.Set[p]; set && s.Field(i).IsZero() && s.Field(i).Kind() != reflect.String {
+		if v.set(p) && s.Field(i).IsZero() && s.Field(i).Kind() != reflect.String {
 			v.fault(p, "write a number above zero, or leave it out for the preset's", "there is no run without a limit")
 		}
 	}
@@ -166,7 +172,7 @@ func (v *validator) target(at string, t Target, known Known) {
 // remote judges what only a remote provider takes.
 func (v *validator) remote(at string, t Target) {
 	if t.Provider != RemoteProvider {
-		for key, set := range map[string]bool{"url": t.URL != "", "key": !t.Key.IsZero(), "use_server_proxy": t.UseServerProxy,
+		for key, set := range map[string]bool{"url": t.URL != "", "key": v.set(at + ".key"), "use_server_proxy": t.UseServerProxy,
 			"endpoint_scheme": t.EndpointScheme != "", "accept_weak_egress": t.AcceptWeakEgress,
 			"server_execd_only": t.ServerExecdOnly, "entrypoint": len(t.Entrypoint) > 0} {
 			if set {
@@ -187,7 +193,7 @@ func (v *validator) remote(at string, t Target) {
 		v.fault(at+".url", "put the key under key:", "an address must not contain a user or a password")
 	}
 	v.oneOf(at+".endpoint_scheme", t.EndpointScheme, []string{"http", "https"})
-	v.key(at+".key", t.Key, false)
+	v.key(at+".key", t.Key, v.set(at+".key"))
 }
 
 func capabilityNames() []string {
@@ -233,7 +239,7 @@ func (v *validator) model(at string, m Model, known Known) {
 	if strings.ContainsFunc(m.Effort, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }) {
 		v.fault(at+".effort", "a word such as low, medium or high", "%q is no effort", m.Effort)
 	}
-	v.key(at+".key", m.Key, false)
+	v.key(at+".key", m.Key, v.set(at+".key"))
 }
 
 // image checks what a target of the local provider is made from.
@@ -265,16 +271,16 @@ func (v *validator) images(c Images) {
 
 // sessions checks their bounds; execd has its own, which nothing here may pass.
 func (v *validator) sessions(s Sessions) {
-	if s.Max < 0 || s.Max > execd.MaxSessions {
-		v.fault("sessions.max", fmt.Sprintf("write a number from 1 to %d, or leave sessions out", execd.MaxSessions), "%d sessions cannot be open", s.Max)
+	if s.Max < 0 || s.Max > execd.MaxSessions || s.Max == 0 && v.set("sessions.max") {
+		v.fault("sessions.max", fmt.Sprintf("write a number from 1 to %d, or leave sessions out", execd.MaxSessions), "%d is no number of open sessions", s.Max)
 	}
-	if s.Calls < 0 {
-		v.fault("sessions.calls", "write a number above zero", "%d commands cannot be run", s.Calls)
+	if s.Calls < 0 || s.Calls == 0 && v.set("sessions.calls") {
+		v.fault("sessions.calls", "write a number above zero, or leave it out", "%d is no number of commands", s.Calls)
 	}
-	if s.Age < 0 || time.Duration(s.Age) > execd.SessionIdle {
+	if s.Age < 0 || time.Duration(s.Age) > execd.SessionIdle || s.Age == 0 && v.set("sessions.age") {
 		v.fault("sessions.age", "write a duration up to "+Duration(execd.SessionIdle).String(), "a session cannot live for %s", s.Age)
 	}
-	if s.Max == 0 && (s.Calls != 0 || s.Age != 0) {
+	if s.Max == 0 && !v.set("sessions.max") && (s.Calls != 0 || s.Age != 0) {
 		v.fault("sessions", "write max:, or leave sessions out", "without max there are no sessions to bound")
 	}
 }
