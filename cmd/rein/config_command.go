@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -61,11 +62,31 @@ func writeNew(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
+// checked is what "rein config check --json" prints. File is empty when there
+// is none, and with problems each names its own.
+type checked struct {
+	OK       bool           `json:"ok"`
+	File     string         `json:"file"`
+	Problems []checkProblem `json:"problems"`
+}
+
+type checkProblem struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"` // from 1; 0 when it is about the whole file
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
 func (a *app) configCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use: "check", Short: "check the configuration and say what is wrong, with the line", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			f, err := a.load()
+			if asJSON {
+				return a.printCheck(f, err)
+			}
 			if err != nil {
 				return err
 			}
@@ -77,6 +98,26 @@ func (a *app) configCheckCommand() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, what is wrong included")
+	return cmd
+}
+
+// printCheck prints that f is well, or what is wrong with it.
+func (a *app) printCheck(f *config.File, err error) error {
+	if err == nil {
+		return a.printJSON(checked{OK: true, File: f.Name, Problems: []checkProblem{}})
+	}
+	var c checked
+	if e, ok := errors.AsType[*config.Error](err); ok {
+		for _, p := range e.Problems {
+			c.Problems = append(c.Problems, checkProblem{p.File, p.Line, p.Column, p.Message, p.Hint})
+		}
+	} else if e, ok := errors.AsType[*config.PlaceError](err); ok {
+		c.Problems = []checkProblem{{File: e.Path, Message: e.Reason, Hint: e.Hint}}
+	} else {
+		return err
+	}
+	return cmp.Or(a.printJSON(c), error(exitStatus(exitUsage)))
 }
 
 func (a *app) configSchemaCommand() *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,13 @@ SIGINT or SIGTERM.`
 
 func (a *app) modelServerCommand() *cobra.Command {
 	var listen, keyEnv string
+	var names []string
 	cmd := &cobra.Command{
 		Use: "model-server SCRIPT", Short: "a scripted model on the vendors' wire", Long: modelServerHelp, Args: exactly("SCRIPT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if slices.Contains(names, "") {
+				return usage("--model NAME, or leave it out", "--model has no name")
+			}
 			sc, err := loadScript(args[0])
 			if err != nil {
 				return err
@@ -41,10 +46,11 @@ func (a *app) modelServerCommand() *cobra.Command {
 					return err
 				}
 			}
-			return a.serve(cmd.Context(), listen, modelserver.New(sc, modelserver.Options{Key: key}))
+			return a.serve(cmd.Context(), listen, modelserver.New(sc, modelserver.Options{Key: key, Models: names}))
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8089", "`ADDRESS` to listen on; port 0 takes a free one")
+	cmd.Flags().StringArrayVar(&names, "model", nil, "`NAME` of a model that is known (repeatable); others are refused as the vendor does (default every name is known)")
 	cmd.Flags().StringVar(&keyEnv, "key-env", "", "`VARIABLE` of the environment with the key every request must present")
 	return cmd
 }

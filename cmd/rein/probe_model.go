@@ -58,15 +58,27 @@ type sight struct {
 
 // RoundTrip compares the clocks.
 func (s *sight) RoundTrip(r *http.Request) (*http.Response, error) {
+	sent := time.Now()
 	res, err := s.base.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	if date, bad := http.ParseTime(res.Header.Get("Date")); bad == nil {
-		ahead := time.Since(date).Round(time.Second).Seconds()
+		ahead := skewOf(date, sent, time.Now()).Seconds()
 		s.skew = &ahead
 	}
 	return res, nil
+}
+
+// skewOf is how far this host's clock is ahead of one that said date, which has
+// whole seconds, at some time between sent and got. Where that may be not at all
+// it is 0.
+func skewOf(date, sent, got time.Time) time.Duration {
+	least, most := sent.Sub(date)-time.Second, got.Sub(date)
+	if least <= 0 && most >= 0 {
+		return 0
+	}
+	return ((least + most) / 2).Round(time.Second)
 }
 
 // probeModel makes one tiny request to the model and says what came of it.
@@ -195,7 +207,7 @@ func (a *app) explainNotFound(p *modelProbe, e *model.Error, m config.Model, c c
 	words := strings.ToLower(e.Code + " " + e.Message)
 	if !strings.Contains(words, "model") || strings.Contains(words, "invalid url") {
 		p.Problem = "this is not the API: " + p.Address + " has no such path"
-		p.Hint = "check the base URL; that of openai ends in /v1"
+		p.Hint = "check the base URL; " + m.Vendor + "'s own is " + addressOf(config.Model{Vendor: m.Vendor})
 		return
 	}
 	p.Problem = fmt.Sprintf("the server knows no model %q: %s", m.Model, e.Message)

@@ -55,8 +55,8 @@ func TestProbeExplains(t *testing.T) {
 		problem, hint string
 	}{
 		{"a web page", saying(t, 200, "text/html", "<html>welcome</html>", nil), "does not speak this vendor's protocol: the server answered with a web page", "is not that of an API"},
-		{"a page that is not there", saying(t, 404, "text/html", "<html>404</html>", nil), "this is not the API", "openai ends in /v1"},
-		{"another path", saying(t, 404, "application/json", `{"detail":"Not Found"}`, nil), "this is not the API", "openai ends in /v1"},
+		{"a page that is not there", saying(t, 404, "text/html", "<html>404</html>", nil), "this is not the API", "openai's own is https://api.openai.com/v1"},
+		{"another path", saying(t, 404, "application/json", `{"detail":"Not Found"}`, nil), "this is not the API", "openai's own is https://api.openai.com/v1"},
 		{"a model that is not there", saying(t, 404, "application/json", `{"error":"model 'm1' not found"}`, nil), `knows no model "m1"`, "lists the names"},
 		{"another protocol", saying(t, 200, "text/event-stream", "data: hello\n\n", nil), "does not speak this vendor's protocol", "belong together"},
 		{"plain JSON", saying(t, 200, "application/json", "{}", nil), "plain JSON", "does not stream"},
@@ -70,6 +70,38 @@ func TestProbeExplains(t *testing.T) {
 				t.Errorf("exit code %d, %+v", code, p)
 			}
 		})
+	}
+}
+
+// Each vendor's address is its own.
+func TestProbeNotTheAPI(t *testing.T) {
+	url := saying(t, 404, "text/html", "<html>404</html>", nil)
+	for vendor, address := range map[string]string{
+		"openai-responses": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com", "gemini": "https://generativelanguage.googleapis.com",
+	} {
+		p, code := probeOf(t, nil, "--model", vendor+"/m1", "--base-url", url)
+		if code != exitModel || p.Hint != "check the base URL; "+vendor+"'s own is "+address {
+			t.Errorf("exit code %d, %+v", code, p)
+		}
+	}
+}
+
+// The Date of a response has whole seconds: nothing is made of less.
+func TestSkew(t *testing.T) {
+	date := time.Date(2026, 5, 5, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct{ sent, got, want time.Duration }{
+		{0, 0, 0},
+		{900 * time.Millisecond, 990 * time.Millisecond, 0},  // the same clock, late in its second
+		{900 * time.Millisecond, 1700 * time.Millisecond, 0}, // a slow answer
+		{-time.Minute, time.Minute, 0},
+		{3 * time.Second, 3 * time.Second, 3 * time.Second},
+		{-2 * time.Second, -2 * time.Second, -3 * time.Second},
+		{time.Hour, time.Hour, time.Hour},
+	} {
+		got := skewOf(date, date.Add(tt.sent), date.Add(tt.got))
+		if d := got - tt.want; d > time.Second || d < -time.Second || (got == 0) != (tt.want == 0) {
+			t.Errorf("sent after %s, answered after %s: %s, want about %s", tt.sent, tt.got, got, tt.want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,8 @@ func (a *app) runDir(id string) (string, error) {
 }
 
 func (a *app) runsShowCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use: "show ID", Short: "print what happened in a run, from its audit log", Args: exactly("ID"),
 		Long: "Prints the audit log of a run, one event a line, as it was recorded: intents\nbefore effects. The log itself is not judged; that is \"rein runs verify\".",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -92,19 +94,25 @@ func (a *app) runsShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showAudit(filepath.Join(dir, run.AuditFile))
+			write := a.lineOfRecord()
+			if asJSON {
+				write = a.jsonOfRecord()
+			}
+			return a.showAudit(filepath.Join(dir, run.AuditFile), write)
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: the records as a list, whole")
+	return cmd
 }
 
-// showAudit prints one line for each record of an audit log.
-func (a *app) showAudit(path string) error {
+// showAudit prints the records of an audit log, each as write does it; nil is
+// the end.
+func (a *app) showAudit(path string, write func(*audit.Record) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return absent(path, err)
 	}
 	defer f.Close()
-	var first time.Time
 	for r, err := range audit.Records(f) {
 		if audit.ErrorKindOf(err) == audit.ErrorIO {
 			return err
@@ -113,15 +121,45 @@ func (a *app) showAudit(path string) error {
 			fmt.Fprintf(a.err, "warning: %s\n", cleanLine(err.Error()))
 			continue
 		}
+		if err := write(&r); err != nil {
+			return err
+		}
+	}
+	return write(nil)
+}
+
+// lineOfRecord prints a line for each record.
+func (a *app) lineOfRecord() func(*audit.Record) error {
+	var first time.Time
+	return func(r *audit.Record) error {
+		if r == nil {
+			return nil
+		}
 		if first.IsZero() {
 			first = r.Time
 		}
 		line := fmt.Sprintf("%4d %8.3f  %-22s %s", r.Seq, r.Time.Sub(first).Seconds(), cleanLine(string(r.Kind)), short(string(r.Data), 300))
-		if _, err := fmt.Fprintln(a.out, strings.TrimRight(line, " ")); err != nil {
+		_, err := fmt.Fprintln(a.out, strings.TrimRight(line, " "))
+		return err
+	}
+}
+
+// jsonOfRecord prints a list, a record at a time: logs can be long.
+func (a *app) jsonOfRecord() func(*audit.Record) error {
+	before := "["
+	return func(r *audit.Record) error {
+		if r == nil {
+			_, err := fmt.Fprintln(a.out, strings.TrimPrefix(before, ",")+"\n]")
 			return err
 		}
+		data, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.out, "%s\n  %s", before, data)
+		before = ","
+		return err
 	}
-	return nil
 }
 
 func (a *app) runsReportCommand() *cobra.Command {
@@ -176,9 +214,15 @@ outside, or a file that is not as the run found it, is refused and nothing chang
 For files that could run by themselves later (hooks, CI, executables, dotfiles) you
 are asked; --yes answers for you.`
 
+// applied is what "rein runs apply --json" prints.
+type applied struct {
+	Dir     string       `json:"dir"`
+	Changes []run.Change `json:"changes"`
+}
+
 func (a *app) runsApplyCommand() *cobra.Command {
 	var dir string
-	var yes bool
+	var yes, asJSON bool
 	cmd := &cobra.Command{
 		Use: "apply ID", Short: "apply a run's patch to a directory of this host", Long: applyHelp, Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -197,6 +241,9 @@ func (a *app) runsApplyCommand() *cobra.Command {
 			if err != nil {
 				return withHint(err, hintOr(err, "rein runs report "+args[0]+" lists the files"))
 			}
+			if asJSON {
+				return a.printJSON(applied{target, append([]run.Change{}, changes...)})
+			}
 			for _, c := range changes {
 				fmt.Fprintf(a.out, "%-8s %s\n", cleanLine(c.Kind), cleanLine(c.Path))
 			}
@@ -204,6 +251,7 @@ func (a *app) runsApplyCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", ".", "`DIR` to change")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask about hooks, CI files, executables and dotfiles")
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,9 @@ type Options struct {
 	// Key, when set, must be presented by every request; others are refused as
 	// the vendor refuses them.
 	Key secret.Value
+	// Models are the names of models that are known; others are refused as the
+	// vendor refuses them. Without any, every name is known.
+	Models []string
 }
 
 // Server answers requests from a script. Safe for concurrent use. It must be
@@ -40,6 +44,7 @@ type Server struct {
 	script *script.Script
 	player *script.Player
 	key    secret.Value
+	models []string
 	mux    *http.ServeMux
 	done   chan struct{}
 	close  func()
@@ -66,13 +71,13 @@ func BaseURLs(address string) [][2]string {
 
 // New returns a server playing s.
 func New(s *script.Script, opts Options) *Server {
-	srv := &Server{script: s, player: s.Play(), key: opts.Key, mux: http.NewServeMux(), done: make(chan struct{})}
+	srv := &Server{script: s, player: s.Play(), key: opts.Key, models: opts.Models, mux: http.NewServeMux(), done: make(chan struct{})}
 	srv.close = sync.OnceFunc(func() { close(srv.done) })
 	for _, prefix := range []string{"/v1", ""} {
 		srv.mux.Handle("POST "+prefix+"/chat/completions", srv.reply(chat{}))
 		srv.mux.Handle("POST "+prefix+"/responses", srv.reply(responses{}))
 		srv.mux.Handle("POST "+prefix+"/messages", srv.reply(messages{}))
-		srv.mux.HandleFunc("GET "+prefix+"/models", srv.models)
+		srv.mux.HandleFunc("GET "+prefix+"/models", srv.list)
 	}
 	for _, prefix := range []string{"/v1beta", "/v1"} {
 		srv.mux.Handle("POST "+prefix+"/models/{call}", srv.reply(gemini{}))
@@ -183,6 +188,9 @@ func (s *Server) reply(p protocol) http.Handler {
 			return
 		}
 		in, bad := p.read(r, body)
+		if bad == nil && len(s.models) > 0 && !slices.Contains(s.models, in.model) {
+			bad = &refusal{kind: model.KindNotFound}
+		}
 		if bad == nil {
 			bad = s.signed.check(in)
 		}
@@ -212,14 +220,21 @@ func (s *Server) reply(p protocol) http.Handler {
 	})
 }
 
-func (s *Server) models(w http.ResponseWriter, r *http.Request) {
+// list names the models that are known.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	if !s.allowed(r) {
 		chat{}.refuse(w, refusal{kind: model.KindAuth})
 		return
 	}
-	writeJSON(w, http.StatusOK, object{"object": "list", "data": []any{object{
-		"id": s.script.Name(), "object": "model", "created": 0, "owned_by": "rein",
-	}}})
+	names := s.models
+	if len(names) == 0 {
+		names = []string{s.script.Name()}
+	}
+	var all []object
+	for _, name := range names {
+		all = append(all, object{"id": name, "object": "model", "created": 0, "owned_by": "rein"})
+	}
+	writeJSON(w, http.StatusOK, object{"object": "list", "data": all})
 }
 
 // refusal is an error before a vendor words it: what is empty is the vendor's
