@@ -179,7 +179,7 @@ func hintFor(op Op, code string, err error) string {
 		if op == OpWait {
 			return "wait takes the id that run_command returned with background"
 		}
-		return "check that the working directory exists"
+		return "if the sandbox has no shell, no command can run in it: work with files only, or say so in your answer; else check the working directory"
 	case CodeInvalid:
 		if op == OpRun {
 			return "check the working directory and the command"
