@@ -126,7 +126,7 @@ func usualHint(err error) string {
 }
 
 var imageHints = map[image.Kind]string{
-	image.KindUnavailable:  "check the registry's name and port, and that this host reaches it; then try again",
+	image.KindUnavailable:  "check what the message names, the registry's name and port or Docker's configuration, and that this host reaches the registry",
 	image.KindUnauthorized: "docker login to the registry, or check the reference",
 	image.KindNotFound:     "check the reference: its registry or path, its name, its tag",
 	image.KindUnsupported:  "choose an image of another form: docs/images.md says what is read",

@@ -275,7 +275,7 @@ func masked(m *secret.Masker, err error) error {
 	if err == nil {
 		return nil
 	}
-	return withHint(errors.New(m.String(err.Error())), m.String(hintOf(err)))
+	return withHint(errors.New(m.String(err.Error())), m.String(cmp.Or(hintOf(err), usualHint(err))))
 }
 
 // sayEnd prints why a run did not end well, and what can be done.
