@@ -113,6 +113,9 @@ func (a *app) shell(ctx context.Context, sb *sandbox.Sandbox, o shellOptions) er
 	}
 	t, err := sb.AttachTerminal(ctx, id, at, shellAccess)
 	if err != nil {
+		if o.attach == "" {
+			closeTerminal(ctx, sb, id) // nothing has run in it
+		}
 		return err
 	}
 	var code int
@@ -125,7 +128,13 @@ func (a *app) shell(ctx context.Context, sb *sandbox.Sandbox, o shellOptions) er
 		code, err = a.piped(ctx, t)
 	}
 	err = errors.Join(err, t.Close())
+	e, answered := errors.AsType[*execd.Error](err)
 	switch {
+	case answered && e.Code == execd.CodeStartFailed:
+		if o.attach == "" {
+			closeTerminal(ctx, sb, id)
+		}
+		return err
 	case errors.Is(err, errDetached), ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		a.note("rein: detached; it goes on until the sandbox ends: rein sandbox shell %s --attach %s", sb.ID(), id)
 		if errors.Is(err, errDetached) {
@@ -137,9 +146,19 @@ func (a *app) shell(ctx context.Context, sb *sandbox.Sandbox, o shellOptions) er
 	case err != nil:
 		return withHint(err, fmt.Sprintf("what ran there may go on: rein sandbox shell %s --attach %s", sb.ID(), id))
 	}
-	// Forgotten, now that its end is known. Whether that works changes nothing.
-	_ = sb.CloseTerminal(context.WithoutCancel(ctx), id, shellAccess)
+	closeTerminal(ctx, sb, id)
+	if code < 0 {
+		return errors.New("the program has ended, and the sandbox does not know how")
+	}
 	return status(code)
+}
+
+// closeTerminal forgets a terminal in which nothing runs. Whether that works
+// changes nothing: the sandbox forgets it by itself after a while.
+func closeTerminal(ctx context.Context, sb *sandbox.Sandbox, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = sb.CloseTerminal(ctx, id, shellAccess)
 }
 
 var errDetached = errors.New("detached")
