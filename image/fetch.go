@@ -216,7 +216,7 @@ func (s *Store) apply(ctx context.Context, r Reference, p *plan, i int, u *unpac
 		return err
 	}
 	defer release()
-	b := &bounds{ctx: ctx, left: &u.archive, limit: s.o.Limits.Unpacked, ratio: s.o.Limits.Ratio, from: compressed, sum: sha256.New(), r: archive}
+	b := &bounds{ctx: ctx, limits: s.o.Limits, total: &u.total, from: compressed, sum: sha256.New(), r: archive}
 	u.admit = b.admit
 	if err := u.layer(ctx, b); err != nil {
 		return err
@@ -229,6 +229,7 @@ func (s *Store) apply(ctx context.Context, r Reference, p *plan, i int, u *unpac
 		return err
 	}
 	_, err = io.CopyBuffer(io.Discard, struct{ io.Reader }{watched}, u.buf)
+	u.total.stored += compressed.done()
 	return err
 }
 

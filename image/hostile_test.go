@@ -178,7 +178,7 @@ func TestBombs(t *testing.T) {
 		}, image.Limits{Unpacked: 10 << 20}, "more than 10485760 bytes"},
 		{"zstd by ratio", func(t *testing.T, m *maker) {
 			m.layer(layerZstd, nil, bomb(t, func(b []byte) []byte { return zstded(t, b) }))
-		}, image.Limits{}, "more than 250 times its size"},
+		}, image.Limits{}, "more than 250 times their size"},
 		{"what follows the archive", func(t *testing.T, m *maker) {
 			a := append(archive(t, file("f", "x")), make([]byte, 4<<20)...)
 			m.layer(layerGzip, a, gzipped(a))
@@ -201,7 +201,13 @@ func TestBombs(t *testing.T) {
 		{"sparse by ratio", func(t *testing.T, m *maker) {
 			a := sparse(t, 1<<30)
 			m.layer(layerPlain, a, a)
-		}, image.Limits{}, "more than 250 times its size"},
+		}, image.Limits{}, "more than 250 times their size"},
+		{"sparse by ratio, in many layers", func(t *testing.T, m *maker) {
+			a := sparse(t, 100<<20)
+			for range 3 {
+				m.layer(layerPlain, a, a)
+			}
+		}, image.Limits{}, "layer 3 "},
 		{"entries", func(t *testing.T, m *maker) {
 			var l []entry
 			for i := range 101 {
@@ -349,6 +355,28 @@ func TestManyWhiteouts(t *testing.T) {
 	if img.Entries != files+2 {
 		t.Errorf("%d entries, want the %d files of the layer and their directories", img.Entries, files)
 	}
+}
+
+// Links multiply what finding a directory takes: that is bounded for the image,
+// not only for each of its entries. Each of these takes 800 and the reading of as
+// many names.
+func TestLinkChains(t *testing.T) {
+	const chain, deep = 20, 20
+	down := strings.Repeat("d/", deep)
+	l := []entry{dir(down+"a", 0o755), dir(down+"b", 0o755), symlink("l0", down)}
+	for i := range chain - 1 {
+		l = append(l, symlink(fmt.Sprint("l", i+1), fmt.Sprint(down, strings.Repeat("../", deep), "l", i)))
+	}
+	for i := range 200 {
+		l = append(l, file(fmt.Sprintf("l%d/%c/f%d", chain-1, 'a'+i%2, i), ""))
+	}
+	m := made(t, l)
+	s, dir := storeIn(t, image.Options{Allow: anyLayout, Limits: image.Limits{Steps: 100_000}})
+	_, err := s.Get(t.Context(), "oci:"+m.layout(m.manifest()))
+	if image.KindOf(err) != image.KindTooLarge || !strings.Contains(err.Error(), "more than 100000 steps") {
+		t.Errorf("got %v, want it refused for its steps", err)
+	}
+	leftNothing(t, dir)
 }
 
 // A whiteout of much stops when its context ends.

@@ -59,10 +59,11 @@ type Limits struct {
 	Compressed   int64 // bytes of all layers as they are stored; default 8 GiB
 	Unpacked     int64 // bytes of all layers unpacked, and of each layer's archive; default 16 GiB
 	Entries      int   // entries of all layers together; default 2,000,000
+	Steps        int   // directories and links gone through to place the entries; default 32,000,000
 	Path         int   // bytes of a path or of a link's target; default 2,048
 	Depth        int   // components of a path; default 128
 	File         int64 // bytes of one file; default 8 GiB
-	Ratio        int64 // unpacked bytes for each compressed one, beyond the first 256 MiB of a layer; default 250
+	Ratio        int64 // unpacked bytes for each compressed one, of all layers together, beyond the first 256 MiB; default 250
 }
 
 // Image is an unpacked image in use. It stays in the cache until Close, and

@@ -103,6 +103,7 @@ func (l Limits) withDefaults() Limits {
 		Compressed:   cmp.Or(l.Compressed, 8<<30),
 		Unpacked:     cmp.Or(l.Unpacked, 16<<30),
 		Entries:      cmp.Or(l.Entries, 2_000_000),
+		Steps:        cmp.Or(l.Steps, 32_000_000),
 		Path:         cmp.Or(l.Path, 2048),
 		Depth:        cmp.Or(l.Depth, 128),
 		File:         cmp.Or(l.File, 8<<30),

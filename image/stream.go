@@ -63,20 +63,24 @@ func (v *verifier) verdict() error {
 // done is how many bytes have been read.
 func (v *verifier) done() int64 { return v.size - v.left }
 
-// bounds is what one layer's archive may unpack to.
-type bounds struct {
-	ctx   context.Context
-	left  *int64 // bytes of all layers' archives that are left
-	limit int64  // that left began with
-	ratio int64
-	read  int64
-	files int64     // bytes of files so far, which are more than those read where files are sparse
-	from  *verifier // the compressed bytes
-	sum   hash.Hash
-	r     io.Reader
+// weight is what the layers of an image came to so far.
+type weight struct {
+	stored int64 // compressed bytes of the layers before this one
+	read   int64 // bytes of archives
+	files  int64 // bytes of files, which are more where files are sparse
 }
 
-// ratioFrom is how many bytes a layer may have whatever it was compressed
+// bounds keeps one layer's archive within what the image may unpack to.
+type bounds struct {
+	ctx    context.Context
+	limits Limits
+	total  *weight
+	from   *verifier // the layer's compressed bytes
+	sum    hash.Hash
+	r      io.Reader
+}
+
+// ratioFrom is how many bytes an image may have whatever it was compressed
 // from: files of zeros are no attack while they are small.
 const ratioFrom = 256 << 20
 
@@ -85,12 +89,11 @@ func (b *bounds) Read(p []byte) (int, error) {
 		return 0, context.Cause(b.ctx)
 	}
 	n, err := b.r.Read(p)
-	b.read += int64(n)
-	*b.left -= int64(n)
-	if *b.left < 0 {
-		return 0, tooLarge("its layers unpack to more than %d bytes", b.limit)
+	b.total.read += int64(n)
+	if b.total.read > b.limits.Unpacked {
+		return 0, tooLarge("its layers unpack to more than %d bytes", b.limits.Unpacked)
 	}
-	if err := b.within(b.read); err != nil {
+	if err := b.within(b.total.read); err != nil {
 		return 0, err
 	}
 	b.sum.Write(p[:n])
@@ -99,14 +102,15 @@ func (b *bounds) Read(p []byte) (int, error) {
 
 // admit takes the bytes that are written to the layer's files.
 func (b *bounds) admit(bytes int) error {
-	b.files += int64(bytes)
-	return b.within(b.files)
+	b.total.files += int64(bytes)
+	return b.within(b.total.files)
 }
 
-// within compares what a layer unpacks to with what it was unpacked from.
+// within compares what the image unpacks to with what it was unpacked from. A
+// free allowance for each layer would let many of them have many times as much.
 func (b *bounds) within(unpacked int64) error {
-	if unpacked > ratioFrom && unpacked/b.ratio > b.from.done() {
-		return tooLarge("a layer unpacks to more than %d times its size", b.ratio)
+	if unpacked > ratioFrom && unpacked/b.limits.Ratio > b.total.stored+b.from.done() {
+		return tooLarge("its layers unpack to more than %d times their size", b.limits.Ratio)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ type tree struct {
 	at    string
 	valid bool
 
+	steps   int                // what finding directories may still take, of all layers
 	charge  func() error       // admits a directory that an entry needs and none describes
 	made    func(fd int) error // it is there
 	seed    maphash.Seed
@@ -33,12 +34,12 @@ type tree struct {
 
 // frame is one open directory on the way down.
 type frame struct {
-	name string
+	real string // its path, with a slash at the end
 	fd   int
 }
 
 // The bounds of resolving one name: links, as in the kernel, and steps, which
-// links multiply.
+// links multiply. Limits.Steps bounds them for a whole image.
 const (
 	maxLinks = 40
 	maxSteps = 1024
@@ -51,7 +52,7 @@ func openTree(dir string, l Limits) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tree{limits: l, rootDir: f, seed: maphash.MakeSeed(), touched: map[uint64]struct{}{}, cleared: map[uint64]struct{}{}}, nil
+	return &tree{limits: l, rootDir: f, steps: l.Steps, seed: maphash.MakeSeed(), touched: map[uint64]struct{}{}, cleared: map[uint64]struct{}{}}, nil
 }
 
 func (t *tree) close() error {
@@ -67,14 +68,21 @@ func (t *tree) forget() {
 	t.stack, t.at, t.valid = t.stack[:0], "", false
 }
 
-// resolved is the real path of the directory that was opened last.
+// resolved is the real path of the directory that was opened last, with a slash
+// at the end; "" is the root.
 func (t *tree) resolved() string {
-	var b strings.Builder
-	for _, f := range t.stack {
-		b.WriteString(f.name)
-		b.WriteByte('/')
+	if len(t.stack) == 0 {
+		return ""
 	}
-	return b.String()
+	return t.stack[len(t.stack)-1].real
+}
+
+// spend takes steps off what is left for the image.
+func (t *tree) spend(n int) error {
+	if t.steps -= n; t.steps < 0 {
+		return tooLarge("finding its directories, link after link, takes more than %d steps", t.limits.Steps)
+	}
+	return nil
 }
 
 // dirfd is the directory that was opened last.
@@ -99,6 +107,9 @@ func (t *tree) open(dir string, create bool) error {
 		if steps > maxSteps {
 			return refused("its directory takes more than %d steps to find", maxSteps)
 		}
+		if err := t.spend(1); err != nil {
+			return err
+		}
 		name := rest[0]
 		rest = rest[1:]
 		if name == ".." { // of a link only
@@ -121,7 +132,11 @@ func (t *tree) open(dir string, create bool) error {
 		if strings.HasPrefix(target, "/") {
 			t.forget()
 		}
-		rest = append(components(target), rest...)
+		to := components(target)
+		if err := t.spend(len(to)); err != nil { // a step each to go there, and one to read them
+			return err
+		}
+		rest = append(to, rest...)
 	}
 	t.at, t.valid = dir, true
 	return nil
@@ -162,7 +177,7 @@ func (t *tree) descend(name string, create bool) (target string, err error) {
 	default:
 		return "", fmt.Errorf("open directory %q: %w", name, err)
 	}
-	t.stack = append(t.stack, frame{name, fd})
+	t.stack = append(t.stack, frame{t.resolved() + name + "/", fd})
 	t.touch(t.resolved())
 	return "", nil
 }

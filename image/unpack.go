@@ -30,7 +30,7 @@ type unpacker struct {
 	root    bool // as root, owners are kept
 	entries int  // so far, of all layers
 	written int64
-	archive int64 // bytes of archives that are left
+	total   weight
 	dropped Dropped
 	gone    map[uint64]struct{}   // names whose device was left out
 	dirs    map[uint64]attributes // by inode, which a directory has only while it exists
@@ -50,7 +50,7 @@ func newUnpacker(dir string, l Limits) (*unpacker, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &unpacker{tree: t, root: os.Geteuid() == 0, archive: l.Unpacked,
+	u := &unpacker{tree: t, root: os.Geteuid() == 0,
 		gone: map[uint64]struct{}{}, dirs: map[uint64]attributes{}, buf: make([]byte, 128<<10)}
 	t.charge, t.made = u.count, u.describeImplicit
 	return u, nil
