@@ -1,12 +1,16 @@
 package sandboxtest
 
 import (
-	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -23,6 +27,8 @@ func pauseCases() []Case {
 		{Name: "pause/kill", Needs: needs, fresh: true, run: pauseKill},
 		{Name: "pause/deadline goes on", Needs: append(caps(sandbox.CapRenew), needs...), fresh: true, run: pauseExpiry},
 		{Name: "pause/deadline held", Needs: needs, fresh: true, run: pauseHold},
+		{Name: "pause/terminal attached", Needs: append(caps(sandbox.CapPTY), needs...), fresh: true, run: pauseTerminal},
+		{Name: "pause/upload open", Needs: needs, fresh: true, run: pauseUpload},
 		{Name: "pause/all pairs at once", Needs: append(caps(sandbox.CapRenew), needs...), run: pausePairs},
 	}
 }
@@ -173,77 +179,77 @@ func pauseHold(e *env) {
 	}
 }
 
-// pausePairs runs every two operations at once, on a running and on a paused
-// sandbox. Each succeeds or says what stood in its way, and the sandbox is
-// sound afterwards.
-func pausePairs(e *env) {
-	type op struct {
-		name string
-		do   func(context.Context, *sandbox.Sandbox) error
+// pauseTerminal has somebody type to a paused sandbox.
+func pauseTerminal(e *env) {
+	id := e.openTerminal("stty -echo; echo up; while read -r line; do echo \"$line\"; done")
+	s := e.attachTerminal(id, execd.AttachOptions{Since: 0})
+	s.until("up\r\n")
+	e.pause()
+	s.types("to be read later\n")
+	_, err := e.AttachTerminal(e.Context(), id, execd.AttachOptions{Takeover: true}, sandbox.Access{})
+	e.wantKind(err, sandbox.KindConflict)
+	type next struct {
+		data string
+		err  error
 	}
-	ops := []op{
-		{"pause", func(ctx context.Context, s *sandbox.Sandbox) error { return s.Pause(ctx, sandbox.PauseOptions{}) }},
-		{"resume", func(ctx context.Context, s *sandbox.Sandbox) error { return s.Resume(ctx) }},
-		{"renew", func(ctx context.Context, s *sandbox.Sandbox) error {
-			_, err := s.Renew(ctx, time.Now().Add(5*time.Minute))
-			return err
-		}},
-		{"kill", func(ctx context.Context, s *sandbox.Sandbox) error { return s.Kill(ctx) }},
-		{"get", func(ctx context.Context, s *sandbox.Sandbox) error { _, err := s.Refresh(ctx); return err }},
-		{"write", func(ctx context.Context, s *sandbox.Sandbox) error {
-			_, err := s.WriteFile(ctx, "pair", []byte("x"), sandbox.WriteOptions{})
-			return err
-		}},
-	}
-	for i, a := range ops {
-		for _, b := range ops[i:] {
-			for _, paused := range []bool{false, true} {
-				sb := e.create(nil)
-				if paused {
-					e.must(sb.Pause(e.Context(), sandbox.PauseOptions{}))
-				}
-				e.atOnce(fmt.Sprintf("%s and %s, paused %v", a.name, b.name, paused), sb, a.do, b.do)
-				e.sound(sb, a.name == "kill" || b.name == "kill")
-			}
-		}
-	}
-}
-
-// atOnce runs operations together. A write that was under way when the sandbox
-// was paused waits for its end, so it is not waited for in vain.
-func (e *env) atOnce(what string, sb *sandbox.Sandbox, ops ...func(context.Context, *sandbox.Sandbox) error) {
-	e.Helper()
-	ctx, cancel := context.WithTimeout(e.Context(), e.scale(3*time.Second))
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, op := range ops {
-		wg.Go(func() {
-			switch err := op(ctx, sb); sandbox.KindOf(err) {
-			case "", sandbox.KindConflict, sandbox.KindNotFound, sandbox.KindLost, sandbox.KindTimeout:
-				if err != nil && sandbox.KindOf(err) == "" {
-					e.Errorf("%s: %v", what, err)
-				}
-			default:
-				e.Errorf("%s: %v (%s)", what, err, sandbox.KindOf(err))
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func (e *env) sound(sb *sandbox.Sandbox, killed bool) {
-	e.Helper()
-	if killed {
-		e.equal("gone", e.gone(sb.ID()), true)
+	came := make(chan next, 1)
+	go func() {
+		ev, err := s.Next(e.Context())
+		came <- next{string(ev.Data), err}
+	}()
+	select {
+	case n := <-came:
+		e.Errorf("while paused: %q, %v", n.data, n.err)
 		return
+	case <-time.After(500 * time.Millisecond):
 	}
-	info, err := sb.Refresh(e.Context())
-	e.must(err)
-	if info.State == sandbox.StatePaused {
-		e.must(sb.Resume(e.Context()))
+	e.resume()
+	select {
+	case n := <-came:
+		e.must(n.err)
+		s.seen += n.data
+	case <-time.After(e.scale(30 * time.Second)):
+		e.Fatal("nothing has been read")
 	}
-	r, err := sb.Run(e.Context(), sandbox.Command{Shell: "true"})
+	if !strings.Contains(s.seen, "to be read later\r\n") { // it may come in pieces
+		s.until("to be read later\r\n")
+	}
+	s.types("and on\n")
+	s.until("and on\r\n")
+}
+
+// pauseUpload has an upload under way when the sandbox is paused: more of it has
+// been taken than waits on the way. It ends when the pause has, whatever the
+// client has sent meanwhile.
+func pauseUpload(e *env) {
+	half := noise(7, 24<<20)
+	out, in := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.Upload(e.Context(), e.dir+"/file", out, sandbox.WriteOptions{})
+		out.CloseWithError(err)
+		done <- err
+	}()
+	_, err := in.Write(half)
 	e.must(err)
-	e.equal("ok", r.OK(), true)
-	e.must(sb.Kill(e.Context()))
+	e.pause()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := in.Write(half)
+		sent <- errors.Join(err, in.Close())
+	}()
+	select {
+	case err := <-done:
+		e.Fatalf("it has ended while paused: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	e.resume()
+	e.must(<-sent)
+	e.must(<-done)
+	got, want := sha256.New(), sha256.New()
+	_, err = e.Download(e.Context(), e.dir+"/file", got, sandbox.Access{})
+	e.must(err)
+	want.Write(half)
+	want.Write(half)
+	e.equal("the hash", hex.EncodeToString(got.Sum(nil)), hex.EncodeToString(want.Sum(nil)))
 }

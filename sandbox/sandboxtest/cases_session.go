@@ -192,14 +192,12 @@ func ptyDetach(e *env) {
 	s.until("\r\n")
 	s.must(s.Close())
 	e.sh("touch go")
-	for range 1000 {
+	const shown = "at your service> until [ -e go ]; do sleep 0.02; done; echo me''anwhile\r\nmeanwhile\r\n"
+	e.eventually(30*time.Second, "it goes on without anybody", func() bool {
 		st, err := e.TerminalStatus(e.Context(), id)
 		e.must(err)
-		if st.Offset > int64(len("at your service> until [ -e go ]; do sleep 0.02; done; echo me''anwhile\r\nmeanwhile\r\n")) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return st.Offset > int64(len(shown))
+	})
 	s = e.attachTerminal(id, execd.AttachOptions{Since: 0, Takeover: true})
 	s.until("meanwhile\r\n")
 	s.until("service> ")
