@@ -11,17 +11,17 @@ import (
 // U+FFFD.
 func Visible(s string) string {
 	return strings.Map(func(r rune) rune {
-		if hidden(r) {
+		if Hidden(r) {
 			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(s, replacement))
 }
 
-// hidden says which characters are not to be seen. The classes are Unicode's: Cc,
+// Hidden says which characters Visible leaves out. The classes are Unicode's: Cc,
 // Cf (bidi, zero width, tags), Zl, Zp, Co, Cs, and variation selectors; then
 // fillers.
-func hidden(r rune) bool {
+func Hidden(r rune) bool {
 	switch r {
 	case '\n', '\t':
 		return false

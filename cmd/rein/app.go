@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,9 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/internal/spelling"
 	"github.com/rein-sh/rein/secret"
 	"github.com/spf13/cobra"
@@ -149,11 +153,36 @@ func (a *app) places(workspaces ...string) config.Places {
 }
 
 // printJSON is the one form of --json: an indented object and a newline.
+// Characters that would do something to a terminal are escaped.
 func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.out)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := a.out.Write(escapeHidden(b.Bytes()))
+	return err
+}
+
+// escapeHidden escapes what evidence.Hidden names in JSON, where it stands in
+// strings only.
+func escapeHidden(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch hi, lo := utf16.EncodeRune(r); {
+		case !evidence.Hidden(r):
+			out = append(out, text[:n]...)
+		case hi != utf8.RuneError:
+			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		text = text[n:]
+	}
+	return out
 }
 
 // note prints one line for people.

@@ -3,8 +3,9 @@ package main
 import (
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/rein-sh/rein/evidence"
 )
 
 // Manners at the terminal: results go to stdout, everything else to stderr;
@@ -12,19 +13,12 @@ import (
 // came from a model, a sandbox or a file passes through clean first, so that
 // it can neither move the cursor nor hide, reorder or fake a line.
 
-// clean removes control characters but newline and tab, bidirectional
-// controls, and characters that cannot be seen. Bytes that are no UTF-8 become
-// U+FFFD.
+// clean is evidence.Visible.
 func clean(s string) string {
 	if isPlain(s) {
 		return s
 	}
-	return strings.Map(func(r rune) rune {
-		if hiddenRune(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
+	return evidence.Visible(s)
 }
 
 // cleanLine is clean for text that must stay on one line.
@@ -39,21 +33,6 @@ func isPlain(s string) bool {
 		}
 	}
 	return true
-}
-
-// hiddenRune reports whether r must not reach a terminal. The classes are
-// Unicode's: Cc, Cf (bidi, zero width, tags), Zl, Zp, Co, surrogates, the
-// variation selectors and fillers that have no shape of their own.
-func hiddenRune(r rune) bool {
-	switch {
-	case r == '\n' || r == '\t':
-		return false
-	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs, unicode.Variation_Selector):
-		return true
-	case r == 0x034f || r == 0x115f || r == 0x1160 || r == 0x17b4 || r == 0x17b5 || r == 0x3164 || r == 0xffa0 || r == 0x2800:
-		return true
-	}
-	return false
 }
 
 // cleaner cleans a stream whose characters may be split over writes.

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/run"
 	"go.uber.org/goleak"
 )
@@ -61,7 +63,7 @@ func FuzzCleaner(f *testing.F) {
 		if want := clean(string(data)); got.String() != want && utf8.Valid(data) {
 			t.Errorf("in pieces %q, at once %q", got.String(), want)
 		}
-		if !utf8.Valid(got.Bytes()) || strings.IndexFunc(got.String(), hiddenRune) >= 0 {
+		if !utf8.Valid(got.Bytes()) || strings.IndexFunc(got.String(), evidence.Hidden) >= 0 {
 			t.Errorf("%q still has what must not be shown", got.String())
 		}
 	})
@@ -180,5 +182,22 @@ func TestColor(t *testing.T) {
 	}
 	if a := (&app{err: newOutput(io.Discard), color: true}); a.style("x", styleError) == "x" {
 		t.Error("a terminal gets none")
+	}
+}
+
+// What --json prints does nothing to a terminal, and means the same.
+func TestJSONHasNothingHidden(t *testing.T) {
+	value := "A\u009b6n\u202e\x1b[m\ttab\nline \U000e0041 \ufe0f ü 漢"
+	var got bytes.Buffer
+	a := &app{out: newOutput(&got)}
+	if err := a.printJSON(map[string]string{"label": value}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.IndexFunc(got.String(), evidence.Hidden) >= 0 || !strings.Contains(got.String(), "ü 漢") {
+		t.Errorf("%q", got.String())
+	}
+	var back map[string]string
+	if err := json.Unmarshal(got.Bytes(), &back); err != nil || back["label"] != value {
+		t.Errorf("%q, %v", back, err)
 	}
 }
