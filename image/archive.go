@@ -78,6 +78,9 @@ func (a *archive) scan() error {
 		if n == maxMembers {
 			return tooLarge("an archive of more than %d files", maxMembers)
 		}
+		if most := a.s.o.Limits.Path; len(h.Name) > most || len(h.Linkname) > most {
+			return tooLarge("a name of %d bytes, more than %d", max(len(h.Name), len(h.Linkname)), most)
+		}
 		at, err := a.file.Seek(0, io.SeekCurrent)
 		if err != nil {
 			return err
@@ -173,9 +176,12 @@ func (a *archive) pick() (saved, error) {
 	if err != nil {
 		return saved{}, fmt.Errorf("it is no docker-archive: %w", err)
 	}
-	var all []saved
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return saved{}, corrupt("manifest.json is not what docker save writes: %v", err)
+	if !json.Valid(raw) {
+		return saved{}, corrupt("manifest.json is no JSON")
+	}
+	all, err := list[saved](raw, a.s.o.Limits.IndexEntries, "images")
+	if err != nil {
+		return saved{}, fmt.Errorf("manifest.json: %w", err)
 	}
 	var names []string
 	for _, e := range all {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -112,7 +113,17 @@ func TestArchive(t *testing.T) {
 		{"a large configuration", func(f *[]entry, _ map[string]any) {
 			*f = append(*f, file("config.json", strings.Repeat(" ", 5<<20)))
 		}, image.KindTooLarge, "5242880 bytes"},
-		{"a large manifest that is none", func(f *[]entry, m map[string]any) { m["RepoTags"] = 7 }, image.KindCorrupt, "docker save"},
+		{"a large manifest that is none", func(f *[]entry, m map[string]any) { m["RepoTags"] = 7 }, image.KindCorrupt, "manifest.json: its images cannot be read"},
+		{"a configuration that is a manifest", func(f *[]entry, m map[string]any) {
+			(*f)[1] = file("config.json", strings.Replace((*f)[1].body, "{", `{"schemaVersion":2,`, 1))
+		}, image.KindCorrupt, "is a manifest, too"},
+		{"a configuration with layers", func(f *[]entry, m map[string]any) {
+			(*f)[1] = file("config.json", strings.Replace((*f)[1].body, "{", `{"Layers":null,`, 1))
+		}, image.KindCorrupt, "is a manifest, too"},
+		{"a long name", func(f *[]entry, _ map[string]any) { *f = append(*f, file(strings.Repeat("n", 2049), "")) }, image.KindTooLarge, "a name of 2049 bytes"},
+		{"a long link", func(f *[]entry, _ map[string]any) {
+			*f = append(*f, symlink("l", strings.Repeat("n", 2049)))
+		}, image.KindTooLarge, "a name of 2049 bytes"},
 		{"a sparse member", func(f *[]entry, _ map[string]any) {
 			(*f)[0] = (*f)[0].with(func(h *tar.Header) { h.Name = "elsewhere" })
 		}, image.KindCorrupt, "not in the archive"},
@@ -213,13 +224,12 @@ func TestNoSource(t *testing.T) {
 
 // Manifests that mean two things, or never end, are refused.
 func TestHostileManifests(t *testing.T) {
-	both := func(m *maker) descriptor {
-		good := m.manifest()
+	with := func(m *maker, change func(v map[string]any)) descriptor {
 		var v map[string]any
-		if err := json.Unmarshal(m.blobs[good["digest"].(string)], &v); err != nil {
+		if err := json.Unmarshal(m.blobs[m.manifest()["digest"].(string)], &v); err != nil {
 			t.Fatal(err)
 		}
-		v["manifests"] = []descriptor{good}
+		change(v)
 		return m.json(ociManifest, v)
 	}
 	for _, c := range []struct {
@@ -228,7 +238,15 @@ func TestHostileManifests(t *testing.T) {
 		kind image.Kind
 		says string
 	}{
-		{"index and manifest", both, image.KindCorrupt, "both an index and a manifest"},
+		{"manifest and configuration", func(m *maker) descriptor {
+			return with(m, func(v map[string]any) { v["rootfs"] = map[string]any{"type": "layers", "diff_ids": m.diffs} })
+		}, image.KindCorrupt, "both a manifest and a configuration"},
+		{"what a configuration may lack", func(m *maker) descriptor {
+			return with(m, func(v map[string]any) { delete(v, "schemaVersion") })
+		}, image.KindCorrupt, "has the schemaVersion 0"},
+		{"index and manifest", func(m *maker) descriptor {
+			return with(m, func(v map[string]any) { v["manifests"] = []descriptor{m.manifest()} })
+		}, image.KindCorrupt, "both an index and a manifest"},
 		{"an index as a manifest", func(m *maker) descriptor {
 			d := m.index(m.manifest())
 			d["mediaType"] = ociManifest
@@ -242,7 +260,7 @@ func TestHostileManifests(t *testing.T) {
 				all[i] = m.manifest()
 			}
 			return m.index(all...)
-		}, image.KindTooLarge, "513 entries"},
+		}, image.KindTooLarge, "more than 512 entries"},
 		{"a large manifest", func(m *maker) descriptor {
 			return m.json(ociManifest, map[string]any{"schemaVersion": 2, "x": strings.Repeat("x", 5<<20)})
 		}, image.KindTooLarge, "a manifest of"},
@@ -274,5 +292,31 @@ func TestHostileManifests(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A list of many small things takes no more memory than the bytes it has.
+func TestLongLists(t *testing.T) {
+	many := strings.Repeat("{},", 4<<20/3-100) + "{}"
+	layout := t.TempDir()
+	if err := os.WriteFile(filepath.Join(layout, "index.json"), []byte(`{"schemaVersion":2,"manifests":[`+many+`]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	saved := filepath.Join(t.TempDir(), "saved.tar")
+	if err := os.WriteFile(saved, archive(t, file("manifest.json", "["+many+"]")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, image.Options{Allow: []string{"oci:/*", "docker-archive:/*"}})
+	for ref, says := range map[string]string{"oci:" + layout: "more than 512 entries", "docker-archive:" + saved: "more than 512 images"} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := s.Get(t.Context(), ref)
+		runtime.ReadMemStats(&after)
+		if image.KindOf(err) != image.KindTooLarge || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want it too large with %q", ref, err, says)
+		}
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 60 {
+			t.Errorf("%s took %d MiB", ref, took)
+		}
 	}
 }

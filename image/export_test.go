@@ -47,7 +47,7 @@ func (s *Store) UseLock(digest string, f func()) error {
 
 // ParseDocument reads a manifest or an index and reports whether it was one.
 func ParseDocument(mediaType string, raw []byte) error {
-	_, err := parseDocument(document{mediaType: mediaType, raw: raw})
+	_, err := parseDocument(document{mediaType: mediaType, raw: raw}, Limits{}.withDefaults())
 	return err
 }
 

@@ -66,12 +66,9 @@ func (l *layout) root(ctx context.Context) (document, error) {
 		return document{}, tooLarge("an index of more than %d bytes", l.s.o.Limits.Manifest)
 	}
 	index := document{mediaType: string(types.OCIImageIndex), digest: digestOf(raw), raw: raw}
-	p, err := parseDocument(index)
+	p, err := parseDocument(index, l.s.o.Limits)
 	if err != nil {
 		return document{}, err
-	}
-	if len(p.Manifests) > l.s.o.Limits.IndexEntries {
-		return document{}, tooLarge("an index of %d entries, more than %d", len(p.Manifests), l.s.o.Limits.IndexEntries)
 	}
 	d, err := l.pick(p.Manifests)
 	if err != nil {

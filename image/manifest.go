@@ -74,12 +74,41 @@ type descriptor struct {
 
 // parsed is a manifest or an index; the fields of the other are nil.
 type parsed struct {
-	MediaType string          `json:"mediaType"`
-	Schema    int             `json:"schemaVersion"`
-	Config    *descriptor     `json:"config"`
-	Layers    []descriptor    `json:"layers"`
-	Manifests []descriptor    `json:"manifests"`
-	FSLayers  json.RawMessage `json:"fsLayers"`
+	MediaType string       `json:"mediaType"`
+	Schema    int          `json:"schemaVersion"`
+	Config    *descriptor  `json:"config"`
+	Layers    []descriptor `json:"-"`
+	Manifests []descriptor `json:"-"`
+
+	RawLayers    json.RawMessage `json:"layers"`
+	RawManifests json.RawMessage `json:"manifests"`
+	FSLayers     json.RawMessage `json:"fsLayers"` // of schema 1
+	RootFS       json.RawMessage `json:"rootfs"`   // of a configuration
+}
+
+// list reads a JSON array of at most some elements; what is absent or null is
+// nil. It stops at one too many: in memory an element is many times as large as
+// the few bytes that say it.
+func list[T any](raw []byte, most int, what string) ([]T, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	in := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := in.Token(); t != json.Delim('[') || err != nil {
+		return nil, corrupt("its %s are no list", what)
+	}
+	out := []T{}
+	for in.More() {
+		if len(out) == most {
+			return nil, tooLarge("more than %d %s", most, what)
+		}
+		var v T
+		if err := in.Decode(&v); err != nil {
+			return nil, corrupt("its %s cannot be read: %v", what, err)
+		}
+		out = append(out, v)
+	}
+	return out, nil
 }
 
 // corrupt is content that is not what it says.
@@ -100,12 +129,19 @@ func digestOf(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// parseDocument reads a manifest or an index. One that could be read as either
-// is refused: its digest would then name two images.
-func parseDocument(d document) (*parsed, error) {
+// parseDocument reads a manifest or an index. One that could be read as either,
+// or as a configuration, is refused: its digest would then name two images.
+func parseDocument(d document, l Limits) (*parsed, error) {
 	p := &parsed{}
 	if err := json.Unmarshal(d.raw, p); err != nil {
 		return nil, corrupt("manifest %s is no JSON: %v", d.digest, err)
+	}
+	var err error
+	if p.Layers, err = list[descriptor](p.RawLayers, l.Layers, "layers"); err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", d.digest, err)
+	}
+	if p.Manifests, err = list[descriptor](p.RawManifests, l.IndexEntries, "entries of an index"); err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", d.digest, err)
 	}
 	declared := p.MediaType
 	if declared == "" {
@@ -118,6 +154,10 @@ func parseDocument(d document) (*parsed, error) {
 	switch {
 	case p.Schema == 1 || p.FSLayers != nil:
 		return nil, unsupported("push it again with a current tool", "manifest %s is of schema 1, whose layers cannot be checked", d.digest)
+	case !index && p.Schema != 2: // which tells it from a configuration
+		return nil, corrupt("manifest %s has the schemaVersion %d, not 2", d.digest, p.Schema)
+	case p.RootFS != nil:
+		return nil, corrupt("manifest %s is both a manifest and a configuration", d.digest)
 	case index && (p.Layers != nil || p.Config != nil):
 		return nil, corrupt("manifest %s is both an index and a manifest", d.digest)
 	}
@@ -147,7 +187,7 @@ func (s *Store) find(ctx context.Context, src documents) (*plan, error) {
 	}
 	out := &plan{documents: []string{d.digest}}
 	for depth := 0; ; depth++ {
-		p, err := parseDocument(d)
+		p, err := parseDocument(d, s.o.Limits)
 		if err != nil {
 			return nil, err
 		}
@@ -157,9 +197,6 @@ func (s *Store) find(ctx context.Context, src documents) (*plan, error) {
 		}
 		if depth == s.o.Limits.IndexDepth {
 			return nil, tooLarge("an index in an index, more than %d deep", s.o.Limits.IndexDepth)
-		}
-		if len(p.Manifests) > s.o.Limits.IndexEntries {
-			return nil, tooLarge("an index of %d entries, more than %d", len(p.Manifests), s.o.Limits.IndexEntries)
 		}
 		next, err := s.choose(p.Manifests)
 		if err != nil {
