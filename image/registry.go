@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -40,6 +41,25 @@ type registry struct {
 	s      *Store
 	ref    name.Reference
 	puller *remote.Puller
+	keys   *noted
+}
+
+// noted is a keychain that notes whether it had credentials.
+type noted struct {
+	authn.Keychain
+	had atomic.Bool
+}
+
+func (n *noted) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	return n.ResolveContext(context.Background(), r)
+}
+
+func (n *noted) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
+	a, err := authn.Resolve(ctx, n.Keychain, r)
+	if err == nil && a != authn.Anonymous {
+		n.had.Store(true)
+	}
+	return a, err
 }
 
 func (s *Store) openRegistry(r Reference) (source, error) {
@@ -51,16 +71,17 @@ func (s *Store) openRegistry(r Reference) (source, error) {
 	if keychain == nil {
 		keychain = authn.NewMultiKeychain() // of none: anonymous
 	}
+	keys := &noted{Keychain: keychain}
 	p, err := remote.NewPuller(
 		remote.WithTransport(&guard{inner: s.o.Transport, insecure: s.o.Insecure, loopback: isLoopback(ref.Context().RegistryStr()), limit: s.o.Limits.Manifest}),
-		remote.WithAuthFromKeychain(keychain),
+		remote.WithAuthFromKeychain(keys),
 		remote.WithUserAgent("rein"),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.2, Steps: 3}),
 	)
 	if err != nil {
 		return nil, err
 	}
-	return &registry{s, ref, p}, nil
+	return &registry{s, ref, p, keys}, nil
 }
 
 func (r *registry) close() {}
@@ -181,6 +202,10 @@ func (r *registry) explain(ctx context.Context, err error) error {
 		switch {
 		case e.StatusCode == http.StatusUnauthorized || e.StatusCode == http.StatusForbidden:
 			f.kind, f.hint = KindUnauthorized, "check the name; if the image is private, log in with: docker login "+host
+			if r.keys.had.Load() {
+				f.err = fmt.Errorf("%w; it was sent the credentials that docker login has kept", f.err)
+				f.hint = "check the name, and whether these credentials are still good; others are taken by: docker login " + host
+			}
 		case e.StatusCode == http.StatusNotFound:
 			f.kind, f.hint = KindNotFound, "check the name and the tag; a registry may hide what one may not see (docker login "+host+")"
 		case e.StatusCode == http.StatusTooManyRequests || e.StatusCode == http.StatusRequestTimeout || e.StatusCode >= 500:
@@ -220,8 +245,9 @@ func answered(e *transport.Error) error {
 // guard is under everything that is sent for an image. It lets nothing out
 // without TLS but to what is listed and, for a registry on loopback, to loopback,
 // also after a redirect or as the address of a token server: a registry elsewhere
-// sends no request without TLS to this host's own servers. It bounds every answer
-// that is no blob.
+// sends no request without TLS to this host's own servers. Nothing that a request
+// carries follows a redirect to another host: it is the token that a token server
+// was asked with. It bounds every answer that is no blob.
 type guard struct {
 	inner    http.RoundTripper
 	insecure []string
@@ -233,6 +259,10 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	host := strings.ToLower(req.URL.Host)
 	if req.URL.Scheme != "https" && !listed(host, g.insecure) && !(g.loopback && isLoopback(host)) {
 		return nil, &fault{kind: KindRefused, err: fmt.Errorf("%s would be spoken to without TLS", req.URL.Host), hint: insecureHint(req.URL.Host)}
+	}
+	if from := req.Response; from != nil && from.Request != nil && req.Method != http.MethodGet && req.Method != http.MethodHead &&
+		(from.Request.URL.Host != req.URL.Host || from.Request.URL.Scheme != req.URL.Scheme) {
+		return nil, &fault{kind: KindRefused, err: fmt.Errorf("%s redirects a %s to %s, which would get what it carries", from.Request.URL.Host, req.Method, req.URL.Host)}
 	}
 	resp, err := g.inner.RoundTrip(req)
 	if err != nil {
