@@ -95,6 +95,7 @@ func TestImageLinksTmp(t *testing.T) {
 	for _, c := range []struct{ name, to, refused string }{
 		{"var/tmp", "/.rein", ""}, {"tmp", "/", ""}, {"var/tmp", "/etc", ""}, {"tmp", "/run/rein", ""}, {"var/tmp", "../tmp", ""},
 		{"var", "/.rein", "part of the sandbox itself"}, {"var", "/etc", "part of the sandbox itself"}, {"var", "/", "below /"},
+		{"etc", "/.rein", "part of the sandbox itself"}, {"etc", "run/rein", "part of the sandbox itself"}, {"etc", "/proc", "part of the sandbox itself"},
 	} {
 		ref := system(t, v1.Config{}, layerWith(t, tar.Header{Typeflag: tar.TypeSymlink, Name: c.name, Linkname: c.to, Mode: 0o777}))
 		for _, runtime := range runtimes {

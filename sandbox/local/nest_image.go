@@ -200,10 +200,13 @@ func takeDir(dir string, mode os.FileMode) error {
 	return os.Chmod(dir, mode)
 }
 
-// checkLinks refuses an image whose links lead from what is given to the user or
-// to everybody, or mounted, to what the sandbox itself is made of.
+// checkLinks refuses an image whose links lead from what is written, given to the
+// user or to everybody, or mounted, to what the sandbox itself is made of.
 func checkLinks(cfg *nestConfig) error {
 	places := []string{"/var", cfg.Image.User.Home, cfg.Cwd}
+	if real, err := filepath.EvalSymlinks("/etc"); err != nil || real != "/etc" {
+		places = append(places, "/etc")
+	}
 	for _, m := range cfg.Mounts {
 		places = append(places, m.Target)
 	}
