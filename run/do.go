@@ -167,6 +167,9 @@ func (r *runner) create(ctx context.Context) error {
 	info := box.Info()
 	r.describe(info)
 	r.warnAbsent(box.Features(), info)
+	for _, n := range info.Notes {
+		r.warn("%s", n)
+	}
 	r.renewer = newRenewer(r, lease)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is ready"})
 	return nil

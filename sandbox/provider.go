@@ -122,6 +122,9 @@ type Info struct {
 	Cwd string `json:"cwd"`
 	// Separation is "full" or "reduced" (see CapSeparation).
 	Separation string `json:"separation,omitempty"`
+	// Notes are what a person should know of the sandbox, such as that the image's
+	// user could not be used.
+	Notes []string `json:"notes,omitempty"`
 	// Network says what a remote server enforces its network policy with, as it
 	// was when the sandbox was made: "dns+nft", or "dns" for names only.
 	Network string `json:"network,omitempty"`

@@ -226,6 +226,9 @@ func (a *app) create(ctx context.Context, h *host, spec sandbox.Spec, asJSON boo
 		return errors.Join(err, sb.Kill(context.WithoutCancel(ctx))) // nobody will know its id
 	}
 	a.note("%s/%s, image %s, separation %s, ends %s", info.Provider, info.Runtime, info.Image, info.Separation, info.ExpiresAt.Local().Format(time.DateTime))
+	for _, n := range info.Notes {
+		a.note("note: %s", n)
+	}
 	return nil
 }
 

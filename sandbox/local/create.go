@@ -47,6 +47,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	cfg := p.keeperConfig(id, spec, plan)
 	if img != nil {
 		cfg.Image, cfg.Info.Image, cfg.Info.ImageDigest, cfg.Info.Entrypoint = root, img.Reference, img.Digest, entrypointOf(img)
+		cfg.Info.Notes = p.imageNotes(img)
 	}
 	info, err := p.create(ctx, cfg)
 	if err != nil {

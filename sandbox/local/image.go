@@ -85,6 +85,18 @@ func describeImage(img *image.Image) (*rootImage, error) {
 	return r, nil
 }
 
+// imageNotes says what of the image cannot be had here.
+func (p *Provider) imageNotes(img *image.Image) []string {
+	if !p.sameUser() || img.Config.User == "" {
+		return nil
+	}
+	user, err := img.Config.ResolveUser(img.Root)
+	if err != nil || user.UID == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("commands run as root inside, not as the image's user %.100q: as an ordinary user, %s has one id for execd and them", img.Config.User, p.runtime.Name)}
+}
+
 // imageKinds translates the kinds of package image.
 var imageKinds = map[image.Kind]sandbox.Kind{
 	image.KindInvalid: sandbox.KindInvalid, image.KindDenied: sandbox.KindDenied, image.KindUnauthorized: sandbox.KindDenied,

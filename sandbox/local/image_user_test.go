@@ -27,9 +27,12 @@ func TestImageNumericUser(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := "1234\n0\nuser\nroot\n"
+			want, note := "1234\n0\nuser\nroot\n", ""
 			if os.Geteuid() != 0 && runtime == "runc" { // one id is mapped
-				want = "0\n0\nroot\nroot\n"
+				want, note = "0\n0\nroot\nroot\n", `not as the image's user "1234"`
+			}
+			if notes := strings.Join(box.Info().Notes, "; "); !strings.Contains(notes, note) || (note == "") != (notes == "") {
+				t.Errorf("notes %q, want %q", notes, note)
 			}
 			who := "id -u; id -g; id -un; id -gn"
 			for how, run := range map[string]func(context.Context) (string, error){
