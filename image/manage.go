@@ -80,8 +80,9 @@ func (s *Store) describe(name string) (i *Info, err error) {
 	return i, nil
 }
 
-// Remove removes an image, by a reference that led to it or by its digest or a
-// beginning of that, and everything that leads to it. One that is in use stays:
+// Remove removes an image, by a reference that led to it or by the beginning of
+// its digest (sha256: and 6 digits or more, or 12 digits or more alone), and
+// everything that leads to it. One that is in use stays:
 // KindInUse.
 func (s *Store) Remove(ctx context.Context, ref string) (Info, error) {
 	i, err := s.named(ctx, ref)
@@ -98,8 +99,12 @@ func (s *Store) Remove(ctx context.Context, ref string) (Info, error) {
 	return i, nil
 }
 
-// someDigest is the beginning of a digest that is long enough to be meant.
-var someDigest = regexp.MustCompile(`^sha256:[0-9a-f]{6,64}$`)
+// someDigest is the beginning of a digest that is long enough to be meant, and
+// bareDigest one that needs nothing before it.
+var (
+	someDigest = regexp.MustCompile(`^sha256:[0-9a-f]{6,64}$`)
+	bareDigest = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
+)
 
 // named finds the one image that ref names.
 func (s *Store) named(ctx context.Context, ref string) (Info, error) {
@@ -108,12 +113,18 @@ func (s *Store) named(ctx context.Context, ref string) (Info, error) {
 		return Info{}, err
 	}
 	is := func(i Info) bool { return strings.HasPrefix(i.Digest, ref) }
-	if !someDigest.MatchString(ref) {
+	switch {
+	case someDigest.MatchString(ref):
+	case strings.HasPrefix(ref, "sha256:"):
+		return Info{}, bad("write at least 6 of its hexadecimal digits, in lower case", "%.100q is no beginning of a digest", ref)
+	default:
 		r, err := ParseReference(ref)
 		if err != nil {
 			return Info{}, err
 		}
-		is = func(i Info) bool { return slices.Contains(i.References, r.String()) }
+		is = func(i Info) bool {
+			return slices.Contains(i.References, r.String()) || bareDigest.MatchString(ref) && strings.HasPrefix(i.Digest, "sha256:"+ref)
+		}
 	}
 	list = slices.DeleteFunc(list, func(i Info) bool { return !is(i) })
 	switch len(list) {

@@ -23,6 +23,7 @@ type Pattern struct {
 //	debian@sha256:…       that digest, also when a tag leads to it
 //	sha256:…              that digest, from wherever it comes
 //	oci:/srv/images/*     every layout beneath; the same for docker-archive:
+//	oci:/srv/images/a     that layout, with every name and digest; the same
 //
 // A registry is never a *, nor is a part of a name: ghcr.io/org* would also be
 // somebody else's ghcr.io/organisation.
@@ -78,7 +79,7 @@ func (p Pattern) match(r Reference, digests []string) bool {
 		return false
 	}
 	switch {
-	case tail:
+	case tail, p.ref.scheme != "" && p.ref.tag == "" && p.ref.digest == "": // who trusts a file trusts all that is in it
 		return true
 	case p.ref.digest == "*":
 		return r.digest != ""

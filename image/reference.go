@@ -126,6 +126,9 @@ func parseRegistry(s string, stars bool) (Reference, error) {
 	if byDigest && !digestPart.MatchString(digest) && !(stars && digest == "*") {
 		return Reference{}, bad("a digest is sha256: and 64 lower-case hexadecimal digits", "%q is no digest", digest)
 	}
+	if algorithm, _, _ := strings.Cut(rest, ":"); algorithm == "sha256" || algorithm == "sha512" { // else a repository of Docker Hub
+		return Reference{}, bad("a digest is sha256: and 64 lower-case hexadecimal digits, behind a name and an @, or in an allow-list alone", "%.100q is no digest", rest)
+	}
 	host, repository, ok := strings.Cut(rest, "/")
 	lower := strings.ToLower(host)
 	if ok = ok && (strings.ContainsAny(host, ".:") || lower == "localhost"); ok {

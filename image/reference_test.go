@@ -49,6 +49,8 @@ func TestParseReference(t *testing.T) {
 		"debian:a b":               "a space",
 		"debian:\x1b[31m":          "control character",
 		"debian@sha256:12":         "is no digest",
+		"sha256:12":                "is no digest",
+		"sha512:" + someDigest[7:]: "is no digest",
 		"debian@md5:00":            "is no digest",
 		"../etc":                   "is no registry",
 		"ghcr.io/":                 "no part of a name",
@@ -73,7 +75,7 @@ func TestParseReference(t *testing.T) {
 }
 
 func TestParsePattern(t *testing.T) {
-	for _, bad := range []string{"", "*", "*:1", "*/app", "*/*", "ghcr.io/org*", "ghcr.io/*x/y", "gh*.io/x", "debian:1*2", "debian@sha256:*", "oci:/srv/base*", "oci:x", "docker.io"} {
+	for _, bad := range []string{"", "*", "*:1", "*/app", "*/*", "ghcr.io/org*", "ghcr.io/*x/y", "gh*.io/x", "debian:1*2", "debian@sha256:*", "sha256:12", "sha256:*", "sha512", "oci:/srv/base*", "oci:x", "docker.io"} {
 		if p, err := image.ParsePattern(bad); bad != "docker.io" && image.KindOf(err) != image.KindInvalid {
 			t.Errorf("%q reads as %q (%v), want it refused", bad, p, err)
 		}
@@ -99,7 +101,9 @@ func TestAllow(t *testing.T) {
 		{"docker.io/*", []string{"debian", "org/x:1"}, []string{"ghcr.io/library/debian"}},
 		{"oci:/srv/*", []string{"oci:/srv/a", "oci:/srv/a/b:1", "oci:/srv/a@" + someDigest}, []string{"oci:/srv", "oci:/srv2/a", "docker-archive:/srv/a"}},
 		{"oci:/srv/a:*", []string{"oci:/srv/a:1"}, []string{"oci:/srv/a", "oci:/srv/ab:1"}},
-		{"docker-archive:/srv/*/a.tar", []string{"docker-archive:/srv/x/a.tar"}, []string{"docker-archive:/srv/x/y/a.tar", "docker-archive:/srv/x/a.tar:b"}},
+		{"oci:/srv/a", []string{"oci:/srv/a", "oci:/srv/a:1", "oci:/srv/a@" + someDigest}, []string{"oci:/srv/ab:1", "oci:/srv/a/b:1"}},
+		{"oci:/srv/a:1", []string{"oci:/srv/a:1"}, []string{"oci:/srv/a", "oci:/srv/a:2", "oci:/srv/a@" + someDigest}},
+		{"docker-archive:/srv/*/a.tar", []string{"docker-archive:/srv/x/a.tar", "docker-archive:/srv/x/a.tar:b"}, []string{"docker-archive:/srv/x/y/a.tar"}},
 	} {
 		s := open(t, image.Options{Allow: []string{c.pattern}, Transport: transport(t, "0.0.0.0:0", nil)})
 		for _, ref := range c.yes {

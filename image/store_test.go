@@ -105,8 +105,24 @@ func TestInUse(t *testing.T) {
 	if _, err := s.Remove(t.Context(), ref); image.KindOf(err) != image.KindNotFound {
 		t.Errorf("remove once more: %v, want it not found", err)
 	}
-	if !get(t, s, ref).Fetched {
-		t.Error("it was not fetched again")
+	again, err := s.Get(t.Context(), ref)
+	if err != nil || !again.Fetched {
+		t.Fatalf("fetched again: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	hex := strings.TrimPrefix(img.Digest, "sha256:")
+	for _, few := range []string{"sha256:" + hex[:5], "sha256:", "SHA256:" + hex} {
+		if _, err := s.Remove(t.Context(), few); image.KindOf(err) != image.KindInvalid {
+			t.Errorf("remove %q: %v, want it refused", few, err)
+		}
+	}
+	if _, err := s.Remove(t.Context(), hex[:11]); image.KindOf(err) != image.KindNotFound { // may be a name
+		t.Errorf("remove by 11 digits: %v, want it not found", err)
+	}
+	if gone, err := s.Remove(t.Context(), hex[:12]); err != nil || gone.Digest != img.Digest {
+		t.Errorf("remove by 12 digits: %+v, %v", gone, err)
 	}
 }
 

@@ -71,6 +71,9 @@ func (a *app) imagePullCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if args[0] == hostImage {
+				return &usageError{message: "host is no OCI image but this host's own files: there is nothing to pull", hint: "an image of this name is docker.io/library/host"}
+			}
 			ref, err := absoluteReference(args[0])
 			if err != nil {
 				return err
@@ -198,9 +201,12 @@ func (a *app) imagesOf() (*image.Store, error) {
 func shortDigest(d string) string { return d[:min(len(d), len("sha256:")+12)] }
 
 func (a *app) imageRemoveCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use: "rm IMAGE...", Short: "remove images from the cache",
-		Long: "Removes images from the cache, each named by a reference that led to it, or by the\nbeginning of its digest. One that a sandbox uses stays, and that is an error.",
+		Long: `Removes images from the cache, each named by a reference that led to it, or by the
+beginning of its digest: sha256: and 6 digits or more, or 12 digits or more alone.
+One that a sandbox uses stays, and that is an error.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return exactly("IMAGE...")(cmd, args)
@@ -212,20 +218,28 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			gone := []image.Info{}
 			for _, ref := range args {
-				ref, err := absoluteReference(ref)
-				if err != nil {
-					return err
+				var info image.Info
+				if ref, err = absoluteReference(ref); err == nil {
+					info, err = store.Remove(cmd.Context(), ref)
 				}
-				info, err := store.Remove(cmd.Context(), ref)
 				if err != nil {
-					return err
+					break
 				}
-				fmt.Fprintln(a.out, "removed", info.Digest)
+				gone = append(gone, info)
+				if !asJSON {
+					fmt.Fprintln(a.out, "removed", info.Digest)
+				}
 			}
-			return nil
+			if asJSON {
+				err = errors.Join(err, a.printJSON(gone))
+			}
+			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 func (a *app) imagePruneCommand() *cobra.Command {
