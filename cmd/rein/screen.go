@@ -1,11 +1,13 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/rein-sh/rein/evidence"
 )
 
 // screen lets through, of what a program in a sandbox sends to the user's
@@ -13,9 +15,10 @@ import (
 // other screen. Everything else is dropped, above all what a terminal answers (it
 // would type the answer for the user), what sets or reads the clipboard, the
 // title, keys or colours (OSC, DCS, APC, PM, SOS), what prints, and mouse and
-// focus reports. It is a list of what is known to be harmless: what it does not
-// know does not pass. Sequences go out whole or not at all, in one form, whatever
-// pieces they came in.
+// focus reports, and tab stops, which nothing sets back. It is a list of what is
+// known to be harmless: what it does not know does not pass. Sequences go out
+// whole or not at all, written anew from what was read, whatever pieces they came
+// in.
 //
 // The states are those of a DEC terminal (ECMA-48; Paul Williams' parser,
 // vt100.net/emu/dec_ansi_parser).
@@ -25,7 +28,7 @@ type screen struct {
 	length int    // of a string that is being dropped
 	rest   []byte // an incomplete character
 
-	modes  map[int]bool // private modes that are not as they were
+	modes  map[int]bool // private modes that may not be as they were
 	region bool         // a scroll region was set
 	styled bool         // colours, character sets, insert mode, keypad may be set
 	cursor bool         // the cursor's shape may be changed
@@ -108,8 +111,10 @@ func (s *screen) text(r rune) {
 		s.styled = true
 	case r < 0x20 || r == 0x7f:
 		return
-	case r == 0x200c || r == 0x200d: // joiners, of scripts and emoji
-	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs):
+	case r == 0x200c || r == 0x200d || r == 0xfe0f: // joiners, of scripts and emoji; emoji in colour
+	case r == 0x2800: // Braille without a dot, which graphs keep their columns with
+		r = ' '
+	case evidence.Hidden(r):
 		return
 	}
 	s.out = utf8.AppendRune(s.out, r)
@@ -143,7 +148,7 @@ func (s *screen) escape(r rune) {
 		s.state = screenControl
 	case between == "" && strings.ContainsRune("]PX^_", r):
 		s.state, s.length = screenString, 0
-	case between == "" && strings.ContainsRune("78DEHM=>", r),
+	case between == "" && strings.ContainsRune("78DEM=>", r),
 		(between == "(" || between == ")") && strings.ContainsRune("0AB", r):
 		s.styled = true
 		s.out = append(append(append(s.out, esc), between...), byte(r))
@@ -152,63 +157,103 @@ func (s *screen) escape(r rune) {
 
 // control ends a control sequence.
 func (s *screen) control(final byte) {
-	params, ok := parameters(s.seq)
+	c, ok := parseControl(s.seq)
 	if !ok {
 		return
 	}
-	private := len(s.seq) > 0 && s.seq[0] == '?'
-	plain := string(s.seq)
+	plain := c.prefix == "" && c.between == ""
 	switch {
-	case private:
-		if final == 'h' || final == 'l' {
-			s.mode(params, final)
+	case c.prefix == "?" && c.between == "" && !c.colons:
+		switch {
+		case final == 'h' || final == 'l':
+			s.mode(c.params, final)
+			return
+		case (final != 'J' && final != 'K') || len(c.params) > 1: // selective erase
 			return
 		}
-		if final != 'J' && final != 'K' { // selective erase
+	case c.prefix == "" && c.between == " " && final == 'q' && !c.colons: // the cursor's shape
+		if len(c.params) > 1 || len(c.params) == 1 && c.params[0] > 6 {
 			return
 		}
-	case final == 'q' && strings.HasSuffix(plain, " "): // the cursor's shape
 		s.cursor = true
-	case strings.Trim(plain, "0123456789;:") != "":
+	case !plain:
 		return
 	case final == 'm':
 		s.styled = true
-	case strings.Contains(plain, ":"):
+	case c.colons:
 		return
-	case strings.IndexByte("ABCDEFGHIJKLMPSXZ@`abdefg", final) >= 0:
-	case final == 'T' && len(params) <= 1:
+	case strings.IndexByte("ABCDEFGHIJKLMPSXZ@`abdef", final) >= 0:
+	case final == 'T' && len(c.params) <= 1: // with five it tracks the mouse
 	case final == 'r':
 		s.region = true
-	case (final == 's' || final == 'u') && plain == "":
-	case (final == 'h' || final == 'l') && plain == "4": // insert
+	case (final == 's' || final == 'u') && len(c.params) == 0:
+	case (final == 'h' || final == 'l') && c.text == "4": // insert
 		s.styled = true
 	default:
 		return
 	}
-	s.out = append(append(append(s.out, esc, '['), plain...), final)
+	s.out = append(append(append(s.out, esc, '['), c.prefix+c.text+c.between...), final)
 }
 
-// parameters reads the numbers of a sequence. One that no screen has is none.
-func parameters(seq []byte) ([]int, bool) {
-	text := strings.TrimRight(strings.TrimPrefix(string(seq), "?"), " ")
+// controls are what stands between CSI and the final byte.
+type controls struct {
+	prefix  string // "" or "?"
+	params  []int  // one left out is 0
+	text    string // the parameters, written anew
+	colons  bool   // some are sub-parameters
+	between string // "" or a space
+}
+
+// parseControl reads seq. One with a number that no screen has is refused, as
+// are forms that nothing that passes has.
+func parseControl(seq []byte) (c controls, ok bool) {
+	text := string(seq)
+	if rest, private := strings.CutPrefix(text, "?"); private {
+		c.prefix, text = "?", rest
+	}
+	if rest, spaced := strings.CutSuffix(text, " "); spaced {
+		c.between, text = " ", rest
+	}
 	if text == "" {
-		return nil, true
+		return c, true
 	}
-	var list []int
-	for f := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ';' || r == ':' }) {
-		n, err := strconv.Atoi(f)
-		if err != nil || n < 0 || n > 99_999 {
-			return nil, false
+	var b strings.Builder
+	for more := true; more; {
+		field := text
+		separator := strings.IndexAny(text, ";:")
+		if more = separator >= 0; more {
+			field = text[:separator]
 		}
-		list = append(list, n)
+		n := 0
+		if field != "" {
+			if strings.Trim(field, "0123456789") != "" {
+				return c, false
+			}
+			var err error
+			if n, err = strconv.Atoi(field); err != nil || n > 99_999 {
+				return c, false
+			}
+			b.WriteString(strconv.Itoa(n))
+		}
+		c.params = append(c.params, n)
+		if more {
+			c.colons = c.colons || text[separator] == ':'
+			b.WriteByte(text[separator])
+			text = text[separator+1:]
+		}
 	}
-	return list, true
+	c.text = b.String()
+	return c, true
 }
 
 // screenModes are the private modes that may be changed, and how they were:
 // cursor keys, reverse, origin, wrap, blinking, cursor, the other screen in its
 // forms, bracketed paste.
 var screenModes = map[int]bool{1: false, 5: false, 6: false, 7: true, 12: false, 25: true, 47: false, 1047: false, 1048: false, 1049: false, 2004: false}
+
+// otherScreen are the modes of screenModes for the other screen. Leaving it twice
+// moves the cursor.
+func otherScreen(mode int) bool { return mode == 47 || mode == 1047 || mode == 1049 }
 
 func (s *screen) mode(params []int, final byte) {
 	for _, n := range params {
@@ -219,40 +264,50 @@ func (s *screen) mode(params []int, final byte) {
 		if s.modes == nil {
 			s.modes = map[int]bool{}
 		}
-		if on := final == 'h'; on == was {
-			delete(s.modes, n)
-		} else {
+		if on := final == 'h'; on != was {
 			s.modes[n] = on
+		} else if otherScreen(n) {
+			delete(s.modes, n)
 		}
 		s.out = append(s.out, "\x1b[?"+strconv.Itoa(n)+string(final)...)
 	}
 }
 
-// reset returns what makes the terminal again what it was.
+// reset returns what makes the terminal again what it was. The other screen is
+// left before all else: with it comes what was saved when it was entered, colours
+// and modes included. For the same reason a mode that was changed is set back even
+// if the program did so.
 func (s *screen) reset() string {
 	var b strings.Builder
+	back := func(n int) {
+		final := "l"
+		if screenModes[n] {
+			final = "h"
+		}
+		b.WriteString("\x1b[?" + strconv.Itoa(n) + final)
+	}
+	modes := slices.Sorted(maps.Keys(s.modes))
+	for _, n := range modes {
+		if otherScreen(n) {
+			back(n)
+		}
+	}
 	if s.region {
 		b.WriteString("\x1b7\x1b[r\x1b8") // it would move the cursor
+	}
+	for _, n := range modes {
+		if !otherScreen(n) && n != 1048 { // which saves the cursor
+			back(n)
+		}
+		if n == 6 { // which has moved the cursor to the top
+			b.WriteString("\x1b[999B")
+		}
 	}
 	if s.styled {
 		b.WriteString("\x1b[m\x1b[4l\x1b>\x1b(B\x1b)B\x0f")
 	}
 	if s.cursor {
 		b.WriteString("\x1b[0 q")
-	}
-	var modes []int
-	for n := range s.modes {
-		if n != 1048 { // it is a cursor that was saved
-			modes = append(modes, n)
-		}
-	}
-	slices.Sort(modes)
-	for _, n := range modes {
-		final := "h"
-		if s.modes[n] {
-			final = "l"
-		}
-		b.WriteString("\x1b[?" + strconv.Itoa(n) + final)
 	}
 	*s = screen{}
 	return b.String()

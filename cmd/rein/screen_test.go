@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/rein-sh/rein/evidence"
 )
 
 func TestScreen(t *testing.T) {
@@ -28,6 +30,13 @@ func TestScreen(t *testing.T) {
 		{"a\x1b(0q\x1b(Bb\x1b(1c\x1b#8d\x1bce", "a\x1b(0q\x1b(Bbcde"},
 		{"a\u202eb\u2066c\ufeffd\U000e0041e\u2028f", "abcdef"},
 		{"a\x11b\x13c\x7fd\x00e", "abcde"},
+		{"a\x1b[3gb\x1bHc\x1b[gd\x1b[?5We", "abcde"}, // tab stops
+		{"a\x1b[1;;;;Tb\x1b[;;;;Tc\x1b[;Td\x1b[3T\x1b[T", "abcd\x1b[3T\x1b[T"},
+		{"a\x1b[?5;6 Kb\x1b[?5;6Kc\x1b[65535;99999 qd\x1b[7 qe\x1b[6  qf\x1b[ q\x1b[?1K", "abcdef\x1b[ q\x1b[?1K"},
+		{"\x1b[007;0000001H\x1b[;5H\x1b[38:2::01:2:3m\x1b[;m", "\x1b[7;1H\x1b[;5H\x1b[38:2::1:2:3m\x1b[;m"},
+		{"a\x1b[1:2Hb\x1b[?25:1hc\x1b[1?2md\x1b[1 2me\x1b[4 hf\x1b[04hg", "abcdef\x1b[4hg"},
+		{"\u2764\ufe0f a\U000e0101b\u3164c\u115fd\u034fe\u180bf\ufe00g\u17b4h", "\u2764\ufe0f abcdefgh"},
+		{"\u28ff\u2800\u28ff", "\u28ff \u28ff"},
 	} {
 		var s screen
 		if got := string(s.filter([]byte(c.in))); got != c.want {
@@ -37,27 +46,37 @@ func TestScreen(t *testing.T) {
 }
 
 func TestScreenReset(t *testing.T) {
-	var s screen
-	s.filter([]byte("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?7h\x1b[2;3r\x1b[31m\x1b[5 q\x1b[?2004h\x1b[?2004l"))
-	want := "\x1b7\x1b[r\x1b8\x1b[m\x1b[4l\x1b>\x1b(B\x1b)B\x0f\x1b[0 q\x1b[?25h\x1b[?1049l"
-	if got := s.reset(); got != want {
-		t.Errorf("reset %q, want %q", got, want)
-	}
-	if got := s.reset(); got != "" {
-		t.Errorf("again: %q", got)
-	}
-	s.filter([]byte("text, and \x1b]52;c;aGk=\a"))
-	if got := s.reset(); got != "" {
-		t.Errorf("of nothing: %q", got)
+	const styles = "\x1b[m\x1b[4l\x1b>\x1b(B\x1b)B\x0f"
+	for _, c := range []struct{ in, want string }{
+		{"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2;3r\x1b[31m\x1b[5 q", "\x1b[?1049l\x1b7\x1b[r\x1b8\x1b[?7h\x1b[?25h" + styles + "\x1b[0 q"},
+		// What is saved with the other screen comes back with it.
+		{"\x1b[31;41m\x1b[?1049h\x1b[m\x1b[3gbye", "\x1b[?1049l" + styles},
+		{"\x1b[?7l\x1b[?1049h\x1b[?7h", "\x1b[?1049l\x1b[?7h"},
+		{"\x1b[?7l\x1b7\x1b[?7h\x1b8", "\x1b[?7h" + styles},
+		{"\x1b[?6h\x1b[3;5r", "\x1b7\x1b[r\x1b8\x1b[?6l\x1b[999B"},
+		// Leaving the other screen twice would move the cursor.
+		{"\x1b[?1049h\x1b[?1049l\x1b[?1048h\x1b[?47h", "\x1b[?47l"},
+		{"\x1b[?25h\x1b[?7h\x1b[?6l", ""},
+		{"text, and \x1b]52;c;aGk=\a", ""},
+	} {
+		var s screen
+		s.filter([]byte(c.in))
+		if got := s.reset(); got != c.want {
+			t.Errorf("%q: reset %q, want %q", c.in, got, c.want)
+		}
+		if got := s.reset(); got != "" {
+			t.Errorf("%q: again: %q", c.in, got)
+		}
 	}
 }
 
 // shownSequence is all that may come out of a screen behind an escape.
-var shownSequence = regexp.MustCompile(`\x1b(\[[0-9;:]*m|\[[0-9;]*[ABCDEFGHIJKLMPSTXZ@` + "`" + `abdefgr]|\[[su]|\[4[hl]|\[[0-9;]* q|\[\?[0-9;]*[JK]|\[\?(1|5|6|7|12|25|47|1047|1048|1049|2004)[hl]|[78DEHM=>]|[()][0AB])`)
+var shownSequence = regexp.MustCompile(`\x1b(\[[0-9;:]*m|\[[0-9;]*[ABCDEFGHIJKLMPSXZ@` + "`" + `abdefr]|\[[0-9]*T|\[[su]|\[4[hl]|\[[0-6]? q|\[\?[0-9]*[JK]|\[\?(1|5|6|7|12|25|47|1047|1048|1049|2004)[hl]|[78DEM=>]|[()][0AB])`)
 
 func FuzzScreen(f *testing.F) {
 	for _, s := range []string{
 		"\x1b[31mred\x1b[0m", "\x1b]52;c;aGk=\a", "\x1b]52;c;?\x1b\\", "\x1bP$qm\x1b\\", "\x1b[6n", "\x1b[c", "\x9b6n", "\u009b6n", "\u009d52;c;?\a",
+		"\x1b[1;;;;T", "\x1b[?5;6 K", "\x1b[65535;99999 q", "\x1b[3g", "\u3164\u115f\ufe0f\U000e0101",
 		"\x1b[?1000;1049h", "\x1b[?25$p", "\x1b\x1b[6n", "\x1b[\x1b[6n", "\x1b[6\x1bn", "\x1b[ 6n", "\xc2\x1b[6n", "\xe2\x80\x1b]2;x\a", "\x1b[1;\n5n",
 	} {
 		for _, cut := range []int{0, 1, 3} {
@@ -81,7 +100,7 @@ func FuzzScreen(f *testing.F) {
 		}
 		text := shownSequence.ReplaceAllString(want, "")
 		if i := strings.IndexFunc(text, func(r rune) bool {
-			return r < 0x20 && !strings.ContainsRune("\a\b\t\n\v\f\r\x0e\x0f", r) || r >= 0x7f && r < 0xa0
+			return !strings.ContainsRune("\a\b\t\n\v\f\r\x0e\x0f\u200c\u200d\ufe0f", r) && evidence.Hidden(r)
 		}); i >= 0 {
 			t.Fatalf("%q shows %q at %d", data, want, i)
 		}
