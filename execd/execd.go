@@ -134,6 +134,7 @@ const (
 	KilledByTimeout   = "timeout"
 	KilledByInterrupt = "interrupt"
 	KilledByShutdown  = "shutdown"
+	KilledByPause     = "pause" // it kept waking while the sandbox was paused
 )
 
 // Outcome is everything execd knows about a finished command.

@@ -208,6 +208,9 @@ func (j *job) conclude(reason string, held bool) {
 			o.ExitCode = &e.Code
 		}
 		o.PipeStatus, o.OOMKilled = e.PipeStatus, e.OOMKilled
+		if reason == "" && e.Woken {
+			o.KilledBy = execd.KilledByPause
+		}
 	}
 	if j.session != nil {
 		o.Session = j.srv.sessions.ran(j.session, j.proc, reason == "" && o.ExitCode != nil)

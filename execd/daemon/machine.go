@@ -86,6 +86,8 @@ type Exit struct {
 	// OOMKilled says that the sandbox ran out of memory while the command ran
 	// and that the kernel killed a part of it.
 	OOMKilled bool
+	// Woken says that the command was ended because it kept waking in a pause.
+	Woken bool
 	// Err is set when how it ended could not be learnt.
 	Err error
 }

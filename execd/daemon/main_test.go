@@ -12,13 +12,17 @@ import (
 	"github.com/rein-sh/rein/execd/daemon"
 )
 
-// TestMain makes the test binary usable as the program of wardens.
+// TestMain makes the test binary usable as the program of wardens, and as one
+// that does not stand still.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "warden" {
 		if err := daemon.RunWarden(); !errors.Is(err, io.EOF) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(1)
+	}
+	if len(os.Args) == 4 && os.Args[1] == "waker" {
+		wake(os.Args[2], os.Args[3])
 	}
 	goleak.VerifyTestMain(m)
 }

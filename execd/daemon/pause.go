@@ -113,7 +113,8 @@ func (s *Server) resume(w http.ResponseWriter, _ *http.Request) {
 }
 
 // Stop implements Stopper. What forks while it is looked for is found the next
-// time: its parent has been stopped.
+// time: its parent has been stopped. So there is a next time until nothing new
+// is found.
 func (m *OS) Stop(ctx context.Context) error {
 	m.gate.Lock()
 	defer m.gate.Unlock()
@@ -125,13 +126,16 @@ func (m *OS) Stop(ctx context.Context) error {
 	for _, p := range list {
 		before[p.pid] = p.stopped
 	}
-	signalled := map[int]bool{}
+	signalled, still := map[int]bool{}, false
 	for wait := time.Millisecond; err == nil; wait = min(2*wait, 50*time.Millisecond) {
-		running := stopThose(list, signalled)
-		if running == 0 {
+		running := len(stopThose(list, signalled))
+		if running == 0 && still {
 			m.stopped = before
 			m.watchOver()
 			return nil
+		}
+		if still = running == 0; still {
+			wait = time.Millisecond
 		}
 		select {
 		case <-time.After(wait):
@@ -147,15 +151,15 @@ func (m *OS) Stop(ctx context.Context) error {
 	return fmt.Errorf("stop the commands: %w", err)
 }
 
-// stopThose stops what runs and returns how many processes did. One that waits
+// stopThose stops what runs and returns the processes that did. One that waits
 // in the kernel where no signal reaches it, for a disk or for a child of
 // vfork(2), is as good as stopped once it has the signal.
-func stopThose(list []procStat, signalled map[int]bool) (running int) {
+func stopThose(list []procStat, signalled map[int]bool) (running []procStat) {
 	for _, p := range list {
 		if !runs(p, signalled[p.pid]) {
 			continue
 		}
-		running++
+		running = append(running, p)
 		signalled[p.pid] = true
 		unix.Kill(p.pid, unix.SIGSTOP) // an error means that it has ended
 	}
@@ -190,47 +194,6 @@ func runs(p procStat, signalled bool) bool {
 		}
 	}
 	return false
-}
-
-// keepStopped stops again what wakes up: a timer can send its process SIGCONT.
-func (m *OS) keepStopped(end chan struct{}) {
-	const quick, slow = 5 * time.Millisecond, 100 * time.Millisecond
-	signalled := map[int]bool{}
-	for wait := quick; ; wait = min(2*wait, slow) {
-		select {
-		case <-end:
-			return
-		case <-time.After(wait):
-		}
-		if list, err := m.commandProcesses(); err == nil && stopThose(list, signalled) > 0 {
-			wait = quick / 2
-		}
-	}
-}
-
-// watch is a keepStopped that runs.
-type watch struct{ end, done chan struct{} }
-
-// watchOver starts keepStopped.
-func (m *OS) watchOver() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.closed {
-		w := &watch{make(chan struct{}), make(chan struct{})}
-		m.watch = w
-		m.wg.Go(func() { defer close(w.done); m.keepStopped(w.end) })
-	}
-}
-
-// unwatchLocked tells keepStopped to end, and returns it, nil when there was
-// none.
-func (m *OS) unwatchLocked() *watch {
-	w := m.watch
-	if w != nil {
-		close(w.end)
-		m.watch = nil
-	}
-	return w
 }
 
 // Continue implements Stopper.

@@ -25,6 +25,7 @@ type osProcess struct {
 	leader int     // pid of the leader as its warden sees it
 
 	killed   atomic.Bool // we sent SIGKILL
+	woken    atomic.Bool // because it kept waking in a pause
 	killOnce sync.Once
 	exit     Exit
 	state    []byte // what a shell with Spec.KeepState wrote
@@ -49,6 +50,7 @@ func (p *osProcess) finish(e Exit) {
 	}
 	died := e.Signal == syscall.SIGKILL || e.Err != nil || e.Signal == 0 && e.Code == 128+int(syscall.SIGKILL)
 	e.OOMKilled = died && !p.killed.Load() && p.oomBefore >= 0 && p.os.oomKills() > p.oomBefore
+	e.Woken = p.woken.Load()
 	p.exit = e
 	close(p.done)
 }
