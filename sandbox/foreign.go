@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -13,15 +14,41 @@ import (
 
 // undecided reports whether an answer leaves open what became of the request:
 // an error inside a stream that had begun, or a gateway's word that it lost the
-// daemon on the way, or knows of none. An execd's own errors have a code.
+// daemon on the way, or knows of none. An execd's own errors have a code; those
+// of the server that passes requests on have one such as
+// DOCKER::SANDBOX_NOT_FOUND.
 func undecided(e *execd.Error) bool {
 	switch e.Status {
 	case 0, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true
 	case http.StatusServiceUnavailable, http.StatusNotFound, http.StatusGone:
-		return e.Code == ""
+		return e.Code == "" || strings.Contains(e.Code, "::")
 	}
 	return false
+}
+
+// unknownCommand reports whether an execd itself says that it knows no such
+// command: rein's, or OpenSandbox's, whose code for it is that of a bad request
+// (controller/command.go). Any other 404 says nothing of commands.
+func unknownCommand(err error) bool {
+	e, ok := errors.AsType[*execd.Error](err)
+	return ok && e.Status == http.StatusNotFound && (e.Code == execd.CodeCommandNotFound || e.Code == execd.CodeInvalidBody)
+}
+
+// nameless reports whether the command cannot be named to its execd: it is one in
+// a session of another's, which knows it by the session's id alone, interrupts
+// nothing by that, and ends it with its connection (bash_session.go of
+// OpenSandbox).
+func (c *call) nameless() bool {
+	return c.command.Session != "" && !c.sandbox.features.CallIDs
+}
+
+// unasked is what helps when another's execd cannot say what became of a call.
+func (c *call) unasked() string {
+	if c.nameless() {
+		return "this sandbox's execd cannot be asked about a call, and of one in a session may have ended its shell alone: look at its effects"
+	}
+	return "this sandbox's execd cannot be asked about a call: look at its effects"
 }
 
 // kindInWords is the kind of an error of a daemon that has one status for all
@@ -48,7 +75,7 @@ func (s *Sandbox) uploadMode(ctx context.Context, o WriteOptions, path string) (
 		return octal(o.Mode), nil
 	}
 	_, err := s.stat(ctx, o.Access, s.abs(path))
-	if execd.IsNotFound(err) {
+	if e, ok := errors.AsType[*execd.Error](err); ok && execd.IsNotFound(err) && !undecided(e) {
 		return 644, nil
 	}
 	return 0, err

@@ -21,7 +21,8 @@ import (
 //
 // An error means that it is not known that the command ran, or how it ended:
 //
-//   - KindInvalid, KindNotFound, KindDenied: execd refused it; nothing ran.
+//   - KindInvalid, KindNotFound, KindDenied, KindUnsupported: it was refused;
+//     nothing ran.
 //   - KindLost: the sandbox ended under it; the cause names the provider's
 //     reason.
 //   - KindUnavailable: the connection was lost. Run has asked by call id and the
@@ -30,7 +31,8 @@ import (
 //   - KindTimeout: the connection was lost and execd could not say what became
 //     of the call; or ctx ended first, and its error is in the chain. Then an
 //     interrupt was sent and its outcome awaited for at most InterruptTimeout;
-//     when that arrived the Result holds it.
+//     when that arrived the Result holds it. A command in a session of another's
+//     execd is ended by closing its connection, and nothing is awaited.
 //
 // Without Stdout and Stderr the output is captured at the source: at most
 // c.Capture bytes of both streams, head and tail. Captured output is
@@ -105,6 +107,9 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 		return bad("the command is empty")
 	case strings.Contains(c.Shell, "\x00"):
 		return bad("the command holds a NUL byte, which no shell takes")
+	case c.Session != "" && len(c.Env) > 0 && !s.features.Sessions:
+		return c, &Error{Kind: KindUnsupported, Op: "run", Subject: c.CallID, Err: errors.New("this sandbox's execd takes no variables for a command in a session"),
+			Hint: "export them in the command"} // else they would be left out without a word
 	case c.Background && c.Session != "":
 		return bad("a session runs nothing in the background")
 	case c.Background && (c.Stdout != nil || c.Stderr != nil):

@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,13 +24,18 @@ type TerminalOptions struct {
 // OpenTerminal makes a terminal and returns its id. Its program starts when it
 // is first attached to, and goes on when nobody is, until it ends, is closed, or
 // the sandbox ends. KindUnsupported without CapPTY, KindUnavailable when there
-// are execd.MaxTerminals.
+// are execd.MaxTerminals. Under an execd that is not rein's Env is
+// KindUnsupported.
 func (s *Sandbox) OpenTerminal(ctx context.Context, o TerminalOptions, a Access) (string, error) {
 	sum := sha256.Sum256([]byte(o.Command))
 	in := TerminalRecord{Op: "open", Command: s.summary(o.Command), SHA256: hex.EncodeToString(sum[:]), Cwd: o.Cwd, Env: names(o.Env)}
 	cwd := o.Cwd
-	if cwd == "" && !s.features.PTY {
-		cwd = s.Info().Cwd
+	if !s.features.PTY {
+		if len(o.Env) > 0 { // they would be left out without a word
+			return "", &Error{Kind: KindUnsupported, Op: "open terminal", Err: errors.New("this sandbox's execd takes no variables for a terminal"),
+				Hint: "export them in its command"}
+		}
+		cwd = cmp.Or(cwd, s.Info().Cwd)
 	}
 	err := s.terminal(ctx, a, &in, func(ctx context.Context) (err error) {
 		in.Terminal, err = s.client.CreateTerminal(ctx, execd.TerminalRequest{Command: o.Command, Cwd: cwd, Envs: o.Env})

@@ -2,7 +2,15 @@ package sandbox_test
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +84,83 @@ func TestNeverBegan(t *testing.T) {
 	}
 	if _, err := f.Stat(t.Context(), "ran", sandbox.Access{}); sandbox.KindOf(err) != sandbox.KindNotFound {
 		t.Errorf("it ran: %v", err)
+	}
+}
+
+// gateway is before the daemons of a provider. It cuts off the answer to every
+// command, and answers the next questions for a command's status itself.
+type gateway struct {
+	sandbox.Provider
+	t       *testing.T
+	answers atomic.Int32
+	body    string
+}
+
+func (g *gateway) Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error) {
+	ep, err := g.Provider.Endpoint(ctx, id, port)
+	if err != nil {
+		return ep, err
+	}
+	inner, err := url.Parse(ep.BaseURL)
+	if err != nil {
+		return ep, err
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(inner) },
+		Transport:     &http.Transport{DialContext: ep.DialContext, DisableKeepAlives: true},
+		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/command" && r.Method == http.MethodPost:
+			proxy.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case strings.HasPrefix(r.URL.Path, "/command/status/") && g.answers.Add(-1) >= 0:
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, g.body)
+		default:
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	g.t.Cleanup(srv.Close)
+	ep.BaseURL, ep.DialContext = srv.URL, nil
+	return ep, nil
+}
+
+// Only execd says that a call never began. A 404 of a gateway, or of the server
+// behind it, says nothing of calls: it is asked again.
+func TestGatewaysPageIsNoCall(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"page":    "<h1>404 Not Found</h1>",
+		"server":  `{"code":"DOCKER::SANDBOX_NOT_FOUND","message":"Sandbox not found."}`,
+		"message": `{"message":"no Route matched with those values"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			g := &gateway{Provider: f.memory, t: t, body: body}
+			sb, err := sandbox.Attach(t.Context(), g, f.ID(), sandbox.Options{Log: audit.New(f.log, audit.Options{})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { sb.Close() })
+			g.answers.Store(6)
+			r, err := sb.Run(t.Context(), sandbox.Command{CallID: "c", Shell: "echo ran >> runs; exit 4"})
+			if err != nil || r.ExitCode == nil || *r.ExitCode != 4 || g.answers.Load() >= 0 {
+				t.Errorf("result %+v, error %v, %d answers left", r.Outcome, err, g.answers.Load())
+			}
+			g.answers.Store(6)
+			if r, err := sb.Wait(t.Context(), "c"); err != nil || *r.ExitCode != 4 {
+				t.Errorf("result %+v, error %v", r.Outcome, err)
+			}
+			if c, err := sb.ReadFile(t.Context(), "runs", sandbox.ReadOptions{}); err != nil || string(c.Data) != "ran\n" {
+				t.Errorf("runs %q, %v", c.Data, err)
+			}
+			if _, err := sb.Wait(t.Context(), "never"); sandbox.KindOf(err) != sandbox.KindNotFound {
+				t.Errorf("a call that there was not: %v", err)
+			}
+		})
 	}
 }
 

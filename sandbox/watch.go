@@ -72,8 +72,12 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // stop interrupts the command, once it is known to execd, and waits for the end
-// of its stream.
+// of its stream. A command that its daemon ends with its stream needs no more
+// than that.
 func (c *call) stop(ctx context.Context, done <-chan struct{}) {
+	if c.nameless() {
+		return
+	}
 	select {
 	case <-c.started:
 	case <-done:
@@ -110,8 +114,7 @@ func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) 
 		return r, lost
 	}
 	if !s.features.CallIDs {
-		return r, &Error{Kind: KindTimeout, Op: "run", Subject: c.id, Err: cut,
-			Hint: "this sandbox's execd cannot be asked about a call: look at its effects"}
+		return r, &Error{Kind: KindTimeout, Op: "run", Subject: c.id, Err: cut, Hint: c.unasked()}
 	}
 	c.verified = true
 	st, err := s.await(ctx, c.id, c.command.Background)
@@ -122,7 +125,7 @@ func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) 
 			st, err = s.await(short, c.id, c.command.Background)
 		}
 	}
-	if KindOf(err) == KindNotFound {
+	if unknownCommand(err) {
 		return r, &Error{Kind: KindUnavailable, Op: "run", Subject: c.id, Err: fmt.Errorf("it never began: %w", cut),
 			Hint: "it can be run again with the same call id"}
 	}
@@ -177,20 +180,20 @@ func (s *Sandbox) await(ctx context.Context, id string, begun bool) (execd.Statu
 		short, cancel := bounded(ctx, DefaultOpTimeout)
 		st, err := s.client.Status(short, id)
 		cancel()
+		e, answered := errors.AsType[*execd.Error](err)
 		switch {
 		case err == nil && (begun || !st.Running):
 			return st, nil
 		case err == nil:
 			lastAnswer, missing = time.Now(), 0
-		case execd.IsNotFound(err):
+		case unknownCommand(err):
 			// A request that was cut off may still be on its way to the start.
 			if missing++; missing > 3 {
 				return st, s.fault(ctx, "wait", id, err)
 			}
+		case answered && !undecided(e), ctx.Err() != nil, time.Since(lastAnswer) > VerifyTimeout:
+			return st, s.fault(ctx, "wait", id, err)
 		default:
-			if _, ok := errors.AsType[*execd.Error](err); ok || ctx.Err() != nil || time.Since(lastAnswer) > VerifyTimeout {
-				return st, s.fault(ctx, "wait", id, err)
-			}
 			if lost := s.lost(ctx, "wait"); lost != nil {
 				return st, lost
 			}

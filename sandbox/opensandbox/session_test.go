@@ -101,6 +101,47 @@ func TestSessionTimeout(t *testing.T) {
 	}
 }
 
+// cancelling ends a context with the first output.
+type cancelling context.CancelFunc
+
+func (c cancelling) Write(p []byte) (int, error) { c(); return len(p), nil }
+
+// The stream of a command in a session of the server's execd is closed at once
+// when it is cancelled: that ends it, and nothing else does.
+func TestSessionCancelled(t *testing.T) {
+	sb := create(t, open(t, serve(t, &opensandboxtest.Server{}), nil), spec())
+	id, err := sb.OpenSession(t.Context(), sandbox.SessionOptions{}, sandbox.Access{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var since time.Time
+	_, err = sb.Run(ctx, sandbox.Command{Session: id, Shell: "echo started; sleep 1000", Stdout: cancelling(func() { since = time.Now(); cancel() })})
+	wantRefusal(t, err, sandbox.KindTimeout, "its shell alone")
+	if took := time.Since(since); !errors.Is(err, context.Canceled) || took > sandbox.InterruptTimeout/2 {
+		t.Errorf("%v after %v", err, took)
+	}
+}
+
+// Variables that the server's execd would leave out without a word are refused.
+func TestNoVariables(t *testing.T) {
+	s := &opensandboxtest.Server{}
+	sb := create(t, open(t, serve(t, s), nil), spec())
+	id, err := sb.OpenSession(t.Context(), sandbox.SessionOptions{}, sandbox.Access{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"A": "b"}
+	_, err = sb.Run(t.Context(), sandbox.Command{Session: id, Shell: "true", Env: env})
+	wantRefusal(t, err, sandbox.KindUnsupported, "export")
+	_, err = sb.OpenTerminal(t.Context(), sandbox.TerminalOptions{Command: "true", Env: env}, sandbox.Access{})
+	wantRefusal(t, err, sandbox.KindUnsupported, "export")
+	if r, err := sb.Run(t.Context(), sandbox.Command{Shell: `test "$A" = b`, Env: env}); err != nil || !r.OK() {
+		t.Errorf("outside of sessions it takes them: %+v, %v", r.Outcome, err)
+	}
+}
+
 // A gateway's 404 page is no word about a file, and no reason to say that there
 // is none.
 func TestGatewaysPageIsNoFile(t *testing.T) {
