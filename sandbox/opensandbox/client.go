@@ -31,7 +31,7 @@ type client struct {
 
 func newClient(base *url.URL, key secret.Value, dial func(context.Context, string, string) (net.Conn, error)) *client {
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
 	t := &http.Transport{DialContext: dial, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 16}
 	return &client{base: base, key: key, clock: &clock{}, http: &http.Client{Transport: t,
@@ -42,8 +42,11 @@ func newClient(base *url.URL, key secret.Value, dial func(context.Context, strin
 // at most pageSize sandboxes.
 const maxAnswer = 8 << 20
 
-// requestTimeout bounds one request that answers at once.
-const requestTimeout = 30 * time.Second
+// Bounds of one request that answers at once, and of a connection for it.
+const (
+	requestTimeout = 30 * time.Second
+	dialTimeout    = 10 * time.Second
+)
 
 // answer is an error that the server itself gave: it says what became of the
 // request.
@@ -76,8 +79,8 @@ type unclear struct{ error }
 
 func (u unclear) Unwrap() error { return u.error }
 
-// do makes one request. in and out may be nil. Errors are *answer, unsent or
-// unclear.
+// do makes one request. in and out may be nil. Errors are *answer, unsent,
+// unclear or errTooMany.
 func (c *client) do(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	u := *c.base
 	u.Path += "/v1" + path
@@ -130,7 +133,9 @@ func (c *client) read(resp *http.Response, out any) error {
 	case out == nil:
 		return nil
 	}
-	if err := json.Unmarshal(b, out); err != nil {
+	if err := json.Unmarshal(b, out); errors.Is(err, errTooMany) {
+		return err
+	} else if err != nil {
 		return unclear{fmt.Errorf("the answer is not what OpenSandbox sends: %w", err)}
 	}
 	return nil
@@ -228,14 +233,15 @@ const (
 	mostWait  = 5 * time.Second
 )
 
-// patience is how long a request whose context has no end is repeated: the
-// server may ask again and again to wait.
+// patience is how long a request whose context has no end takes, all its
+// repetitions and the listing it is a part of with it: a server may ask again and
+// again to wait, or send one byte a second.
 const patience = sandbox.DefaultOpTimeout
 
 // again makes a request that may be made more than once. It is repeated when
 // it was not sent, when the server asks for it, and when its reply was lost.
 func (c *client) again(ctx context.Context, method, path string, query url.Values, in, out any) error {
-	waiting, cancel := bounded(ctx, patience)
+	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	for try := 1; ; try++ {
 		short, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -244,7 +250,7 @@ func (c *client) again(ctx context.Context, method, path string, query url.Value
 		if err == nil || ctx.Err() != nil || !temporary(err) {
 			return err
 		}
-		if asked := asksToWait(err); try >= tries && asked == 0 || !pause(waiting, try, asked) {
+		if asked := asksToWait(err); try >= tries && asked == 0 || !pause(ctx, try, asked) {
 			return err
 		}
 	}
@@ -270,7 +276,7 @@ func temporary(err error) bool {
 		}
 		return false
 	}
-	return true
+	return !errors.Is(err, errTooMany)
 }
 
 func asksToWait(err error) time.Duration {
@@ -308,6 +314,8 @@ func (p *Provider) fault(ctx context.Context, op, subject string, err error) err
 	e := &sandbox.Error{Op: op, Subject: subject, Err: err}
 	a, answered := errors.AsType[*answer](err)
 	switch {
+	case errors.Is(err, errTooMany):
+		e.Kind = sandbox.KindTooLarge
 	case ctx.Err() != nil && !answered:
 		e.Kind, e.Err = sandbox.KindTimeout, context.Cause(ctx)
 	case answered && misdirected(a):

@@ -129,6 +129,9 @@ func limitsOf(r sandbox.Resources) map[string]string {
 func (p *Provider) make(ctx context.Context, req createRequest, attempt string) (remote, error) {
 	for try := 1; ; try++ {
 		made, err := p.post(ctx, req)
+		if err == nil {
+			err = p.claim(ctx, made.ID, attempt)
+		}
 		a, answered := errors.AsType[*answer](err)
 		_, left := errors.AsType[unclear](err)
 		switch {
@@ -149,6 +152,22 @@ func (p *Provider) make(ctx context.Context, req createRequest, attempt string) 
 			return made, err
 		}
 	}
+}
+
+// claim makes sure that the sandbox which the answer to a creation names is the
+// one that was made, before it is used, or ended: an answer that a gateway mixed
+// up names somebody else's. Where that cannot be seen the answer is as lost.
+func (p *Provider) claim(ctx context.Context, id, attempt string) error {
+	own, cancel := p.lingering(ctx, requestTimeout)
+	defer cancel()
+	r, err := p.get(own, "create", id)
+	switch {
+	case err != nil:
+		return unclear{fmt.Errorf("whose sandbox %s is cannot be asked: %v", id, err)}
+	case r.Metadata[labelAttempt] != attempt:
+		return unclear{fmt.Errorf("the answer names sandbox %s, which is not of this creation", id)}
+	}
+	return nil
 }
 
 // retried reports whether a creation that made nothing is worth another try.
@@ -262,7 +281,7 @@ func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec) (
 	if rec.Network, err = p.denied(ctx, "create", made.ID); err != nil {
 		return fail(err)
 	}
-	c := dial(ep)
+	c := clientOf(ep)
 	defer c.Close()
 	if err := c.Mkdir(ctx, "", map[string]execd.Permission{rec.Cwd: {Mode: 755}}); err != nil {
 		return fail(&sandbox.Error{Kind: sandbox.KindHost, Op: "create", Subject: rec.Cwd, Err: err, Hint: "choose another cwd: for the target"})
@@ -341,7 +360,7 @@ func (p *Provider) answering(ctx context.Context, op, id string) (sandbox.Endpoi
 		}
 		ep, err := p.endpoint(ctx, id, execd.Port)
 		if err == nil {
-			c := dial(ep)
+			c := clientOf(ep)
 			short, cancel := context.WithTimeout(ctx, 5*time.Second)
 			err = c.Ping(short)
 			cancel()

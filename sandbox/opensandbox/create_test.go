@@ -3,6 +3,7 @@ package opensandbox_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -102,6 +103,94 @@ func TestMadeTwiceAndStuck(t *testing.T) {
 	if s.Alive() != 1 {
 		t.Errorf("%d sandboxes, and one could not be ended", s.Alive())
 	}
+}
+
+// misled has the answer to the next creation name another's sandbox; whether one
+// is made is for then to say.
+func misled(s *opensandboxtest.Server, victim string, then func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)) {
+	s.Once(opensandboxtest.Create, func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+		then(nowhere{}, r, next)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprintf(w, `{"id":%q,"status":{"state":"Running"},"createdAt":"2026-01-02T03:04:05Z","metadata":{"rein.sh/made-by":"rein"}}`, victim)
+	})
+}
+
+// An answer that names somebody else's sandbox has it neither used nor ended,
+// whatever goes wrong afterwards.
+func TestSomebodyElses(t *testing.T) {
+	made := func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) { next(w, r) }
+	none := func(http.ResponseWriter, *http.Request, http.HandlerFunc) {}
+	setup := func(t *testing.T) (*opensandboxtest.Server, *opensandbox.Provider, *sandbox.Sandbox) {
+		s := &opensandboxtest.Server{}
+		h := serve(t, s)
+		p := open(t, h, nil)
+		p.SetLinger(300 * time.Millisecond)
+		return s, p, create(t, open(t, h, nil), spec())
+	}
+	wantAlone := func(t *testing.T, s *opensandboxtest.Server, p *opensandbox.Provider, victim *sandbox.Sandbox) {
+		t.Helper()
+		if _, err := p.Get(t.Context(), victim.ID()); err != nil || s.Alive() != 1 {
+			t.Errorf("the other's: %v; %d sandboxes", err, s.Alive())
+		}
+	}
+	t.Run("ours is found", func(t *testing.T) {
+		s, p, victim := setup(t)
+		misled(s, victim.ID(), made)
+		info, err := p.Create(t.Context(), spec())
+		if err != nil || info.ID == victim.ID() {
+			t.Fatalf("%+v, %v", info, err)
+		}
+		if err := p.Kill(t.Context(), info.ID); err != nil {
+			t.Error(err)
+		}
+		wantAlone(t, s, p, victim)
+	})
+	t.Run("it does not come to be used", func(t *testing.T) {
+		s, p, victim := setup(t)
+		misled(s, victim.ID(), made)
+		s.Once(opensandboxtest.Policy, opensandboxtest.Answer(404, "text/plain", "no"))
+		_, err := p.Create(t.Context(), spec())
+		wantRefusal(t, err, sandbox.KindUnsupported, "in force")
+		wantAlone(t, s, p, victim)
+	})
+	t.Run("none was made", func(t *testing.T) {
+		s, p, victim := setup(t)
+		misled(s, victim.ID(), none)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := p.Create(ctx, spec())
+		wantRefusal(t, err, sandbox.KindTimeout, "ends by itself")
+		if err == nil || !strings.Contains(err.Error(), "not of this creation") {
+			t.Errorf("error %v", err)
+		}
+		wantAlone(t, s, p, victim)
+	})
+	t.Run("it cannot be asked about", func(t *testing.T) {
+		s, p, victim := setup(t)
+		misled(s, victim.ID(), made)
+		s.Once(opensandboxtest.Get, opensandboxtest.Refuse(403, "X::NO", "not yours", nil))
+		info, err := p.Create(t.Context(), spec())
+		if err != nil || info.ID == victim.ID() {
+			t.Fatalf("%+v, %v", info, err)
+		}
+		if err := p.Kill(t.Context(), info.ID); err != nil {
+			t.Error(err)
+		}
+		wantAlone(t, s, p, victim)
+	})
+	t.Run("nobody waits any more", func(t *testing.T) {
+		s, p, victim := setup(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		misled(s, victim.ID(), func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+			cancel()
+			next(w, r)
+		})
+		if _, err := p.Create(ctx, spec()); sandbox.KindOf(err) != sandbox.KindTimeout {
+			t.Errorf("error %v", err)
+		}
+		wantAlone(t, s, p, victim)
+	})
 }
 
 // At an address that is not the server's nothing is looked for for long.

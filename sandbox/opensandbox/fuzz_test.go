@@ -3,6 +3,8 @@ package opensandbox
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -73,6 +75,43 @@ type roundTripper func(*http.Request) *http.Response
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
+// slow is a server that answers after a while.
+type slow struct {
+	after time.Duration
+	body  string
+}
+
+func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	case <-time.After(s.after):
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(s.body))}, nil
+	}
+}
+
+// One that is slow with a request, or with each page of a listing, is not waited
+// for longer than that.
+func TestSlowServer(t *testing.T) {
+	for name, s := range map[string]slow{
+		"no answer":  {after: time.Hour},
+		"slow pages": {after: patience * 2 / 3, body: `{"items":[],"pagination":{"hasNextPage":true}}`},
+		"no JSON":    {after: patience * 2 / 3, body: `{`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &Provider{server: newClient(&url.URL{Scheme: "http", Host: "h"}, noKey, nil)}
+				p.server.http.Transport = s
+				start := time.Now()
+				_, err := p.List(t.Context(), nil)
+				if took := time.Since(start); sandbox.KindOf(err) != sandbox.KindUnavailable || took > patience {
+					t.Errorf("%v of kind %q after %v", err, sandbox.KindOf(err), took)
+				}
+			})
+		})
+	}
+}
+
 // Sandboxes are read tolerantly: any answer that is JSON of the right shape
 // gives an Info, whose labels do not show rein's own.
 func FuzzSandbox(f *testing.F) {
@@ -100,7 +139,7 @@ func FuzzAddress(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		p := &Provider{opts: Options{EndpointScheme: "http"}}
-		got, err := p.address(text)
+		got, _, err := p.address(text)
 		if err != nil {
 			return
 		}
@@ -109,6 +148,49 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%q gave %q (%v)", text, got, err)
 		}
 	})
+}
+
+// A server elsewhere gives no address that means something else here: not as it
+// is written, and not by what a name stands for.
+func TestEndpointElsewhere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for server, c := range map[string]struct {
+		yes, no string
+		local   bool
+	}{
+		"sandboxes.example.com": {"sandboxes.example.com SANDBOXES.example.com 10.0.0.1 192.168.1.1 fd00::1 example.org",
+			"127.0.0.1 127.9.9.9 ::1 ::ffff:127.0.0.1 localhost LOCALHOST. a.localhost 169.254.169.254 ::ffff:169.254.169.254 fe80::1 fe80::1%eth0 224.0.0.1 ff02::1 0.0.0.0 ::", false},
+		"127.0.0.1":   {"127.0.0.1 localhost ::1 10.0.0.1", "169.254.169.254 fe80::1 0.0.0.0", true},
+		"localhost":   {"127.0.0.1 localhost ::1", "169.254.169.254", true},
+		"169.254.1.1": {"169.254.1.1 10.0.0.1", "169.254.169.254 127.0.0.1", false},
+	} {
+		p := &Provider{server: newClient(&url.URL{Scheme: "http", Host: net.JoinHostPort(server, "8080")}, noKey, nil)}
+		for host := range strings.FieldsSeq(c.yes) {
+			if err := p.admits(host); err != nil {
+				t.Errorf("server %s: %v", server, err)
+			}
+		}
+		for host := range strings.FieldsSeq(c.no) {
+			if p.admits(host) == nil {
+				t.Errorf("server %s: %s is admitted", server, host)
+			}
+		}
+		conn, err := p.dial(t.Context(), "tcp", "localhost:"+port)
+		if err == nil {
+			conn.Close()
+		}
+		if (err == nil) != c.local || err != nil && !strings.Contains(err.Error(), "where the server is not") {
+			t.Errorf("server %s: a name of the loopback: %v", server, err)
+		}
+	}
 }
 
 // What a sandbox says of itself cannot make a path that is none, or set what is

@@ -249,7 +249,8 @@ func TestBadEndpoints(t *testing.T) {
 	s := &opensandboxtest.Server{}
 	p := open(t, serve(t, s), nil)
 	sb := create(t, p, spec())
-	for _, text := range []string{"", "0.0.0.0:80", "[::]:80", "user:pass@h:1", "h:1?x=1", "ftp://h:1", ":80", "h:port", "h h"} {
+	for _, text := range []string{"", "0.0.0.0:80", "[::]:80", "user:pass@h:1", "h:1?x=1", "ftp://h:1", ":80", "h:port", "h h",
+		"169.254.169.254/latest", "[fe80::1]:80", "[::ffff:169.254.1.1]:80", "224.0.0.1:80"} {
 		s.Once(opensandboxtest.Endpoint, opensandboxtest.Answer(200, "application/json", fmt.Sprintf(`{"endpoint":%q}`, text)))
 		if ep, err := p.Endpoint(t.Context(), sb.ID(), 8080); err == nil {
 			t.Errorf("%q gave %q", text, ep.BaseURL)

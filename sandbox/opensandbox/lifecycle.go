@@ -85,21 +85,17 @@ func (p *Provider) info(r remote) sandbox.Info {
 	return i
 }
 
-// pageSize is the most the server gives at once.
-const pageSize = 200
-
-// maxPages bounds a listing.
-const maxPages = 100
-
 // List returns the sandboxes that rein made on this server with all of labels,
-// newest first.
+// newest first: all of them, or an error.
 func (p *Provider) List(ctx context.Context, labels map[string]string) ([]sandbox.Info, error) {
 	want := maps.Clone(labels)
 	if want == nil {
 		want = map[string]string{}
 	}
 	want[labelMadeBy] = madeBy
-	found, err := p.list(ctx, want)
+	asking, cancel := bounded(ctx, patience)
+	defer cancel()
+	found, err := p.list(asking, want)
 	if err != nil {
 		return nil, p.fault(ctx, "list", name, err)
 	}
@@ -119,13 +115,16 @@ func (p *Provider) list(ctx context.Context, labels map[string]string) ([]remote
 	}
 	seen := map[string]bool{}
 	var all []remote
-	for n := 1; n <= maxPages; n++ {
+	for n, size := 1, 0; ; n++ {
 		var got page
 		q := url.Values{"metadata": {filter.Encode()}, "page": {strconv.Itoa(n)}, "pageSize": {strconv.Itoa(pageSize)}}
 		if err := p.server.again(ctx, http.MethodGet, "/sandboxes", q, nil, &got); err != nil {
 			return nil, err
 		}
-		for _, r := range got.Items {
+		if size += got.Items.size; n > maxPages || size > maxListing {
+			return nil, fmt.Errorf("%w: more than %d pages, or %d bytes", errTooMany, maxPages, maxListing)
+		}
+		for _, r := range got.Items.list {
 			if !seen[r.ID] && has(r.Metadata, labels) {
 				seen[r.ID] = true
 				all = append(all, r)

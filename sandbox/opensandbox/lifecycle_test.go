@@ -169,6 +169,37 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// A listing without bounds is refused, in whatever direction it has none, and not
+// asked for again.
+func TestListingWithoutBounds(t *testing.T) {
+	many := func(n int, item, more string) string {
+		return `{"items":[` + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + `],"pagination":{"hasNextPage":` + more + `}}`
+	}
+	fat := `{"id":"a","metadata":{"x":"` + strings.Repeat("x", 4<<20) + `"}}`
+	for name, c := range map[string]struct {
+		page  string
+		asked int
+	}{
+		"sandboxes": {many(201, `{}`, "false"), 1},
+		"a million": {many(1_000_000, `{}`, "true"), 1},
+		"pages":     {many(0, "", "true"), 101},
+		"bytes":     {many(1, fat, "true"), 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &opensandboxtest.Server{}
+			p := open(t, serve(t, s), nil)
+			for range c.asked {
+				s.Once(opensandboxtest.List, opensandboxtest.Answer(200, "application/json", c.page))
+			}
+			infos, err := p.List(t.Context(), nil)
+			wantRefusal(t, err, sandbox.KindTooLarge, "")
+			if n := s.Count(opensandboxtest.List); n != c.asked || len(infos) > 0 {
+				t.Errorf("asked %d times, want %d; %d sandboxes", n, c.asked, len(infos))
+			}
+		})
+	}
+}
+
 // What is wrong with the server is said before a sandbox is asked for.
 func TestProbe(t *testing.T) {
 	s := &opensandboxtest.Server{Skew: 20 * time.Minute}

@@ -148,7 +148,7 @@ func (p *Provider) plant(ctx context.Context, id string, ep sandbox.Endpoint, re
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.planting)
 	defer cancel()
-	c := dial(ep)
+	c := clientOf(ep)
 	defer c.Close()
 	out, err := shell(ctx, c, survey)
 	if err != nil {
@@ -300,7 +300,7 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 func (p *Provider) ours(ctx context.Context, ep sandbox.Endpoint) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	c := dial(ep)
+	c := clientOf(ep)
 	defer c.Close()
 	f, err := c.Features(ctx)
 	return err == nil && f.CallIDs

@@ -1,6 +1,10 @@
 package opensandbox
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -66,10 +70,51 @@ type remote struct {
 }
 
 type page struct {
-	Items      []remote `json:"items"`
+	Items      items `json:"items"`
 	Pagination struct {
 		HasNextPage bool `json:"hasNextPage"`
 	} `json:"pagination"`
+}
+
+// items are the sandboxes of one page, and how many bytes they were.
+type items struct {
+	list []remote
+	size int
+}
+
+// Bounds of a listing, of which a page is asked for with pageSize, the most that
+// the server gives at once.
+const (
+	pageSize   = 200
+	maxPages   = 100
+	maxListing = 16 << 20 // bytes; a sandbox has some 800
+)
+
+// errTooMany is an answer with more sandboxes than are read.
+var errTooMany = errors.New("the server lists more sandboxes than are read")
+
+// UnmarshalJSON reads no more than a page holds: of "{}" after "{}" a few
+// megabytes would become hundreds.
+func (i *items) UnmarshalJSON(b []byte) error {
+	*i = items{size: len(b)}
+	if string(b) == "null" {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return errors.New("items is no list")
+	}
+	for d.More() {
+		if len(i.list) == pageSize {
+			return fmt.Errorf("%w: more than %d on one page", errTooMany, pageSize)
+		}
+		var r remote
+		if err := d.Decode(&r); err != nil {
+			return err
+		}
+		i.list = append(i.list, r)
+	}
+	return nil
 }
 
 type endpoint struct {
