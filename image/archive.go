@@ -198,7 +198,7 @@ func (a *archive) pick() (saved, error) {
 	case len(all) == 0:
 		return saved{}, &fault{kind: KindNotFound, err: errors.New("the archive is empty")}
 	case a.ref.tag != "":
-		return saved{}, &fault{kind: KindNotFound, err: fmt.Errorf("the archive has no such image, only %.300s", orNone(names))}
+		return saved{}, &fault{kind: KindNotFound, hint: "name one that it has", err: fmt.Errorf("the archive has no such image, only %.300s", orNone(names))}
 	case len(all) > 1:
 		return saved{}, bad("add :REFERENCE", "the archive has %d images: %.300s", len(all), strings.Join(names, ", "))
 	}

@@ -47,7 +47,7 @@ func (s *Store) configure(out *plan, raw []byte) ([]string, error) {
 	}
 	offered := v1.Platform{OS: c.OS, Architecture: c.Architecture, Variant: c.Variant}
 	if (c.OS != "" || c.Architecture != "") && fits(s.platform, offered) == 0 {
-		return nil, &fault{kind: KindNotFound, err: fmt.Errorf("the image is for %.100s, not for %s", platformText(offered), platformText(s.platform))}
+		return nil, &fault{kind: KindNotFound, hint: otherMachine, err: fmt.Errorf("the image is for %.100s, not for %s", platformText(offered), platformText(s.platform))}
 	}
 	if c.RootFS.Type != "" && c.RootFS.Type != "layers" {
 		return nil, unsupported("", "a root file system of the kind %.100q", c.RootFS.Type)

@@ -90,7 +90,7 @@ func (l *layout) pick(entries []descriptor) (descriptor, error) {
 	}
 	switch {
 	case l.ref.digest != "" || l.ref.tag != "":
-		return descriptor{}, &fault{kind: KindNotFound, err: fmt.Errorf("the layout names no such image, only %.300s", orNone(names))}
+		return descriptor{}, &fault{kind: KindNotFound, hint: "name one that it has", err: fmt.Errorf("the layout names no such image, only %.300s", orNone(names))}
 	case len(entries) == 0:
 		return descriptor{}, &fault{kind: KindNotFound, err: errors.New("the layout is empty")}
 	case len(entries) > 1:

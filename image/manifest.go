@@ -223,6 +223,9 @@ func (s *Store) bounded(d descriptor, what string) error {
 	return nil
 }
 
+// otherMachine is the hint for an image that cannot run here.
+const otherMachine = "choose an image that is made for this machine, too"
+
 // choose picks the entry for the platform. Entries of other kinds, such as
 // attestations, name a platform nobody has.
 func (s *Store) choose(entries []descriptor) (descriptor, error) {
@@ -239,7 +242,7 @@ func (s *Store) choose(entries []descriptor) (descriptor, error) {
 		}
 	}
 	if fit == 0 {
-		return best, &fault{kind: KindNotFound, err: fmt.Errorf("there is no image for %s, only for %.300s", platformText(s.platform), orNone(found))}
+		return best, &fault{kind: KindNotFound, hint: otherMachine, err: fmt.Errorf("there is no image for %s, only for %.300s", platformText(s.platform), orNone(found))}
 	}
 	return best, nil
 }

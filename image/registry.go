@@ -56,10 +56,14 @@ func (n *noted) Resolve(r authn.Resource) (authn.Authenticator, error) {
 
 func (n *noted) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
 	a, err := authn.Resolve(ctx, n.Keychain, r)
-	if err == nil && a != authn.Anonymous {
+	if err != nil {
+		return nil, &fault{kind: KindUnavailable, err: fmt.Errorf("the credentials that docker login has kept cannot be had: %w", err),
+			hint: "check $DOCKER_CONFIG/config.json or ~/.docker/config.json, and that the credential helper it names is there and works"}
+	}
+	if a != authn.Anonymous {
 		n.had.Store(true)
 	}
-	return a, err
+	return a, nil
 }
 
 func (s *Store) openRegistry(r Reference) (source, error) {

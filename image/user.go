@@ -30,6 +30,9 @@ const (
 	maxGroups   = 1024    // supplementary groups
 )
 
+// noSuchUser is the hint for an image whose own files do not know its user.
+const noSuchUser = "the image cannot run as it says: choose another, or have whoever makes it name a user by number"
+
 // ResolveUser finds out who User is: a name or a uid, with ":" and a group or a
 // gid, as /etc/passwd and /etc/group beneath root say. Without a group it is that
 // of the user's entry, with the supplementary groups of /etc/group; with one there
@@ -106,7 +109,7 @@ func findUser(t *tree, who string) (User, error) {
 		return u, nil
 	}
 	if numeric != nil {
-		return u, &fault{kind: KindNotFound, err: errors.New("there is no such user in the image's /etc/passwd")}
+		return u, &fault{kind: KindNotFound, hint: noSuchUser, err: errors.New("there is no such user in the image's /etc/passwd")}
 	}
 	u.UID = uid
 	return u, nil
@@ -122,7 +125,7 @@ func findGroup(groups [][]string, group string) (uint32, error) {
 			return number(g[2])
 		}
 	}
-	return 0, &fault{kind: KindNotFound, err: fmt.Errorf("there is no group %.100q in the image's /etc/group", group)}
+	return 0, &fault{kind: KindNotFound, hint: noSuchUser, err: fmt.Errorf("there is no group %.100q in the image's /etc/group", group)}
 }
 
 func isNumber(s string) bool {
