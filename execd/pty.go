@@ -71,6 +71,9 @@ type TerminalMessage struct {
 	ExitCode *int   `json:"exit_code,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Error    string `json:"error,omitempty"`
+	// Status, of an error before the program has started, is the status that it
+	// has in an answer (rein's addition).
+	Status int `json:"status,omitempty"`
 }
 
 // CloseTakenOver is the close code of a socket that another has taken over.
@@ -221,9 +224,22 @@ func (t *Terminal) Next(ctx context.Context) (TerminalEvent, error) {
 			case CodeStdinFailed, CodeInvalidFrame: // the program reads no more, or the daemon is older
 				continue
 			}
-			return TerminalEvent{}, &Error{Code: m.Code, Message: m.Error}
+			return TerminalEvent{}, terminalError(m)
 		}
 	}
+}
+
+// terminalError is the error that a message tells of. That a program could not
+// be started is the request's fault, where nothing else is said.
+func terminalError(m TerminalMessage) *Error {
+	e := &Error{Code: m.Code, Message: m.Error}
+	switch {
+	case m.Status >= 400 && m.Status < 600:
+		e.Status = m.Status
+	case m.Code == CodeStartFailed:
+		e.Status = http.StatusUnprocessableEntity
+	}
+	return e
 }
 
 // outputFrame reads a binary frame of a daemon.

@@ -28,6 +28,13 @@ const (
 // maxPTYInput bounds one frame of input.
 const maxPTYInput = 1 << 20
 
+// maxAnswers is how many answers to frames wait for a client to read them. What
+// more there is is not said.
+const maxAnswers = 64
+
+// frameCost is about what keeping a frame takes besides its bytes.
+const frameCost = 64
+
 // frame is what waits to be written to a socket.
 type frame struct {
 	text bool
@@ -47,11 +54,13 @@ type ptyConn struct {
 	// the answer to a ping.
 	busy atomic.Int64
 
-	mu    sync.Mutex
-	queue []frame
-	bytes int
-	final bool // the last frame is in the queue
-	taken bool // another is attached now
+	kicked chan struct{} // closed when another is attached now
+
+	mu      sync.Mutex
+	queue   []frame
+	bytes   int  // what the queue takes
+	answers int  // of the queue
+	final   bool // the last frame is in the queue
 }
 
 // servePTY answers GET /pty/{id}/ws.
@@ -87,7 +96,7 @@ func (s *Server) servePTY(w http.ResponseWriter, r *http.Request) {
 	}
 	defer ws.CloseNow()
 	ws.SetReadLimit(maxPTYInput)
-	c := &ptyConn{p: p, ws: ws, ready: make(chan struct{}, 1), apart: q.Get("apart") == "1"}
+	c := &ptyConn{p: p, ws: ws, ready: make(chan struct{}, 1), kicked: make(chan struct{}), apart: q.Get("apart") == "1"}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	p.mu.Lock() // over both, so that nothing is printed before somebody is there
@@ -102,7 +111,7 @@ func (s *Server) servePTY(w http.ResponseWriter, r *http.Request) {
 		if e.Code == execd.CodeSessionGone || e.Code == execd.CodeAlreadyConnected {
 			code = e.Code
 		}
-		c.message(execd.TerminalMessage{Type: "error", Code: code, Error: e.Message})
+		c.message(execd.TerminalMessage{Type: "error", Code: code, Error: e.Message, Status: e.Status})
 		c.last()
 		c.write(ctx)
 		return
@@ -192,7 +201,7 @@ func (c *ptyConn) queued() int {
 func (c *ptyConn) add(f frame) {
 	c.mu.Lock()
 	if !c.final {
-		c.queue, c.bytes = append(c.queue, f), c.bytes+len(f.data)
+		c.queue, c.bytes = append(c.queue, f), c.bytes+len(f.data)+frameCost
 	}
 	c.mu.Unlock()
 	signalTo(c.ready)
@@ -221,6 +230,17 @@ func (c *ptyConn) message(m execd.TerminalMessage) {
 	c.add(frame{text: true, data: b})
 }
 
+// answer queues an answer to a frame, or what became of one.
+func (c *ptyConn) answer(m execd.TerminalMessage) {
+	c.mu.Lock()
+	c.answers++
+	most := c.answers > maxAnswers
+	c.mu.Unlock()
+	if !most {
+		c.message(m)
+	}
+}
+
 // finish queues the end.
 func (c *ptyConn) finish(code int) {
 	c.message(execd.TerminalMessage{Type: "exit", ExitCode: &code})
@@ -234,11 +254,13 @@ func (c *ptyConn) last() {
 	signalTo(c.ready)
 }
 
-// kick ends a connection for another that takes its place.
+// kick ends a connection for another that takes its place. It is called once, by
+// the one who attaches the other.
 func (c *ptyConn) kick() {
 	c.mu.Lock()
-	c.queue, c.final, c.taken = nil, true, true
+	c.queue, c.final = nil, true
 	c.mu.Unlock()
+	close(c.kicked)
 	signalTo(c.ready)
 }
 
@@ -251,19 +273,23 @@ func (c *ptyConn) serve(ctx context.Context, cancel context.CancelFunc) {
 	tasks.Go(func() { defer cancel(); c.write(ctx) })
 	tasks.Go(func() { c.ping(ctx, cancel) })
 	tasks.Go(func() {
+		told := killWait // in which the end is still told
 		select {
 		case <-c.p.srv.closing:
 			waitFor(c.p.ended, killWait)
-			t := time.NewTimer(killWait / 4) // in which the end is still told
-			defer t.Stop()
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-			}
-			c.ws.CloseNow()
-			cancel()
+			told = killWait / 4
+		case <-c.kicked:
+		case <-ctx.Done():
+			return
+		}
+		t := time.NewTimer(told)
+		defer t.Stop()
+		select {
+		case <-t.C:
 		case <-ctx.Done():
 		}
+		cancel() // first: a close that waits for its answer holds up the other
+		c.ws.CloseNow()
 	})
 	for {
 		kind, b, err := c.ws.Read(ctx)
@@ -280,8 +306,8 @@ func (c *ptyConn) serve(ctx context.Context, cancel context.CancelFunc) {
 func (c *ptyConn) write(ctx context.Context) {
 	for {
 		c.mu.Lock()
-		queue, final, taken := c.queue, c.final, c.taken
-		c.queue, c.bytes = nil, 0
+		queue, final := c.queue, c.final
+		c.queue, c.bytes, c.answers = nil, 0, 0
 		c.mu.Unlock()
 		signalTo(c.p.room)
 		for _, f := range queue {
@@ -296,7 +322,7 @@ func (c *ptyConn) write(ctx context.Context) {
 				return
 			}
 		}
-		if taken {
+		if isClosed(c.kicked) {
 			c.ws.Close(execd.CloseTakenOver, "taken over")
 			return
 		}
@@ -355,31 +381,42 @@ func (c *ptyConn) take(ctx context.Context, text bool, b []byte) bool {
 		return c.input(ctx, []byte(m.Data))
 	case "eof":
 		if c.p.pipe {
-			c.p.typed.end()
+			c.attached(c.p.typed.end)
 		}
 	case "resize":
 		if !sound(m.Cols) || !sound(m.Rows) {
 			return c.invalid("no terminal has this size")
 		}
-		err = proc.Resize(Size{uint16(m.Cols), uint16(m.Rows)})
+		c.attached(func() { err = proc.Resize(Size{uint16(m.Cols), uint16(m.Rows)}) })
 	case "signal":
 		if !ptySignals[m.Signal] {
 			return c.invalid("no such signal here")
 		}
-		err = proc.SignalForeground(syscall.Signal(unix.SignalNum(m.Signal)))
+		c.attached(func() { err = proc.SignalForeground(syscall.Signal(unix.SignalNum(m.Signal))) })
 	case "ping":
-		c.message(execd.TerminalMessage{Type: "pong"})
+		c.answer(execd.TerminalMessage{Type: "pong"})
 	default:
 		return c.invalid("no such type of message")
 	}
 	// A program that has ended, with its terminal, has no use for either.
 	if err != nil && !isClosed(proc.Done()) {
-		c.message(execd.TerminalMessage{Type: "error", Code: execd.CodeRuntime, Error: err.Error()})
+		c.answer(execd.TerminalMessage{Type: "error", Code: execd.CodeRuntime, Error: err.Error()})
 	}
 	return true
 }
 
+// attached does something for c, unless another is attached now.
+func (c *ptyConn) attached(do func()) bool {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	if c.p.conn != c {
+		return false
+	}
+	do()
+	return true
+}
+
 func (c *ptyConn) invalid(why string) bool {
-	c.message(execd.TerminalMessage{Type: "error", Code: execd.CodeInvalidFrame, Error: why})
+	c.answer(execd.TerminalMessage{Type: "error", Code: execd.CodeInvalidFrame, Error: why})
 	return true
 }

@@ -94,27 +94,31 @@ func (p *pty) unread(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conn != nil {
-		p.conn.message(execd.TerminalMessage{Type: "error", Code: execd.CodeStdinFailed, Error: err.Error()})
+		p.conn.answer(execd.TerminalMessage{Type: "error", Code: execd.CodeStdinFailed, Error: err.Error()})
 	}
 }
 
 // ptyKnock is how often a socket is written to while it is not read from.
 const ptyKnock = time.Second
 
-// input types b. Where too much waits for the program already it waits, too, but
-// no longer than the socket is there: it is not read meanwhile, so that only
-// writing to it shows that the other side has gone.
+// input types b, if it is still for c to type. Where too much waits for the
+// program already it waits, too, but no longer than the socket is there: it is
+// not read meanwhile, so that only writing to it shows that the other side has
+// gone.
 func (c *ptyConn) input(ctx context.Context, b []byte) bool {
-	if c.p.typed.add(b) {
+	typed := false
+	ours := func() bool { return c.attached(func() { typed = c.p.typed.add(b) }) }
+	if !ours() || typed {
 		return true
 	}
 	c.busy.Add(1)
 	defer c.busy.Add(1)
 	t := time.NewTicker(ptyKnock)
 	defer t.Stop()
-	for !c.p.typed.add(b) {
+	for ours() && !typed {
 		select {
 		case <-c.p.typed.room:
+		case <-c.kicked:
 		case <-c.p.ended:
 			return true // nobody reads it; the end is on its way
 		case <-t.C:

@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,7 @@ func TestTerminalAskedAtItsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.p.conn = c
 		if !c.take(t.Context(), true, b) || (len(c.queue) == 0) != ended {
 			t.Errorf("ended %v: answered %v", ended, c.queue)
 		}
@@ -83,4 +85,28 @@ func TestTerminalsForgotten(t *testing.T) {
 			t.Errorf("the old ones keep the room: %v", err)
 		}
 	})
+}
+
+// What is answered to a client that never reads takes no memory without end, and
+// leaves room for what it has to know.
+func TestTerminalAnswersAreBounded(t *testing.T) {
+	c := &ptyConn{ready: make(chan struct{}, 1)}
+	for range 100_000 {
+		c.take(t.Context(), true, []byte("{"))
+	}
+	if len(c.queue) > maxAnswers {
+		t.Errorf("%d frames wait", len(c.queue))
+	}
+	c.finish(0)
+	if last := c.queue[len(c.queue)-1]; !strings.Contains(string(last.data), `"exit"`) {
+		t.Errorf("the last is %s", last.data)
+	}
+	// Small frames cost what they take.
+	c = &ptyConn{ready: make(chan struct{}, 1)}
+	for i := range 1000 {
+		c.output(i%2, []byte("x"))
+	}
+	if c.queued() < 1000*frameCost {
+		t.Errorf("%d frames are said to take %d bytes", len(c.queue), c.queued())
+	}
 }

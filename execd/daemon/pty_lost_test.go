@@ -98,6 +98,30 @@ func TestTerminalTakeoverAndSignalWhileNothingIsRead(t *testing.T) {
 	<-typing
 }
 
+// Who has been taken over types nothing any more, also one who has not read of
+// it, and cannot be told.
+func TestTerminalTakenOverTypesNothing(t *testing.T) {
+	for _, prep := range []string{"", "seq 2000000; "} {
+		r := serve(t, bestUser())
+		y := sit(t, r, execd.TerminalRequest{Command: "stty -echo; echo up; " + prep + "while read -r line; do echo \"got $line\"; done"}, execd.AttachOptions{Since: 0})
+		y.until("up")
+		if prep != "" {
+			time.Sleep(still) // more waits for it than finds room
+		}
+		other := attachTo(t, r, y.id, execd.AttachOptions{Since: -1, Takeover: true})
+		for range 300 { // as long as it is connected
+			if y.Write(t.Context(), []byte("mine\n")) != nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		other.types("yours\n")
+		if got := other.until("got yours"); strings.Contains(got, "mine") {
+			t.Errorf("%q", got[max(0, len(got)-100):])
+		}
+	}
+}
+
 // The two outputs of pipes are apart from the first byte on, and stay so in what
 // is kept.
 func TestTerminalStreamsApart(t *testing.T) {
@@ -151,7 +175,7 @@ func TestTerminalStartFails(t *testing.T) {
 	}
 	for range 2 {
 		_, err := attachTo(t, r, id, execd.AttachOptions{Since: -1}).Next(t.Context())
-		if e, ok := errors.AsType[*execd.Error](err); !ok || e.Code != execd.CodeStartFailed {
+		if e, ok := errors.AsType[*execd.Error](err); !ok || e.Code != execd.CodeStartFailed || e.Status != 400 {
 			t.Fatalf("start in a directory that is gone: %v", err)
 		}
 		if st, err := r.TerminalStatus(t.Context(), id); err != nil || st.Running || st.ExitCode != nil {
