@@ -26,8 +26,9 @@ fi
 mapfile -t all < <(go list ./... | grep -v '/cmd/rein-runsc$')
 
 # The same flags in both legs, so that the second compiles nothing again. vet
-# runs in lint.
-flags=(-trimpath -vet=off -timeout=20m "${race[@]}")
+# runs in lint. Tests wait for sandboxes more than they compute, so that more
+# than one a core run at a time.
+flags=(-trimpath -vet=off -timeout=20m -parallel=4 "${race[@]}")
 
 say "go test, as $(id -un)"
 go test "${flags[@]}" "${all[@]}"
