@@ -28,9 +28,10 @@ var errInterrupted = errors.New("interrupted")
 // signals its child and then the group that the child is in.
 const echo = 100 * time.Millisecond
 
-// untilForced runs the command line. The first SIGINT, SIGTERM or SIGHUP ends
-// its context, and what has been started is cleaned up; a second SIGINT ends
-// the process at once.
+// untilForced runs the command line. The first SIGINT, SIGTERM, SIGHUP, SIGQUIT or
+// SIGABRT ends its context, and what has been started is cleaned up; a second
+// SIGINT ends the process at once, and a second SIGQUIT or SIGABRT as the runtime
+// does it, with what every goroutine is at.
 func untilForced() int {
 	// What our caller left open is not for the processes we start: a keeper
 	// lives on, and would keep a pipe of the caller's open. Kernels before 5.11
@@ -42,7 +43,7 @@ func untilForced() int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGABRT)
 	// A reader that goes away (rein … | head) must be an error to handle, not
 	// the end of the process before its sandbox. Not ignored: that would be
 	// inherited by every program we start.
@@ -58,6 +59,8 @@ func untilForced() int {
 			return code
 		case s := <-signals:
 			switch {
+			case s == syscall.SIGQUIT || s == syscall.SIGABRT:
+				signal.Reset(s)
 			case s != syscall.SIGINT:
 			case interrupted.IsZero():
 				interrupted = time.Now()
@@ -79,6 +82,10 @@ func signalName(s os.Signal) string {
 		return "SIGTERM"
 	case syscall.SIGHUP:
 		return "SIGHUP"
+	case syscall.SIGQUIT:
+		return "SIGQUIT"
+	case syscall.SIGABRT:
+		return "SIGABRT"
 	}
 	return s.String()
 }
