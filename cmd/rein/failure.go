@@ -71,8 +71,11 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
-	if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == os.Stdout.Name() && errors.Is(e.Err, syscall.EPIPE) {
-		return exitFailure // the reader (rein ... | head) has all it wanted
+	if readerGone(err) {
+		if cmd.Name() == "exec" || cmd.Name() == "shell" {
+			return 128 + int(syscall.SIGPIPE) // as the command would have ended here
+		}
+		return exitFailure
 	}
 	if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) && !errors.Is(err, errInterrupted) {
 		err = fmt.Errorf("%w (%w)", cause, err)
@@ -91,6 +94,12 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	}
 	a.sayHint(hint)
 	return exitCode(ctx, cmd, err)
+}
+
+// readerGone reports whether the reader (rein ... | head) has all it wanted.
+func readerGone(err error) bool {
+	e, ok := errors.AsType[*fs.PathError](err)
+	return ok && e.Path == os.Stdout.Name() && errors.Is(e.Err, syscall.EPIPE)
 }
 
 // sayHint prints what can be done, if anything can. What is to be pasted stands

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rein-sh/rein/execd"
@@ -20,21 +18,29 @@ import (
 const shellHelp = `Opens a shell in a sandbox, or runs a command there that is typed to, and exits
 with its code. The arguments after -- are passed as they are.
 
-Ctrl-p ctrl-q detaches: the shell goes on, and --attach takes it up again, as it
-does when rein or the connection ended. Whoever attaches takes the terminal over.
+Ctrl-p ctrl-q detaches: the program goes on, as it does when rein or the
+connection ends, and --attach with the terminal's id takes it up again. The id is
+said at the start and on detaching; later it stands in the sandbox's audit.jsonl.
+Whoever attaches takes the terminal over. A terminal is forgotten once its
+program has ended under somebody's eyes, or ten minutes after that or a last look.
 
 What the terminal shows is filtered: text, colours, cursor movement and the
 alternate screen pass; clipboard, titles, queries that a terminal would answer,
 and mouse reports do not.
 
 Where stdin or stdout is no terminal the program has pipes: its two outputs stay
-apart, and its input ends where stdin does. Exit codes that are not the
-program's: 128 plus a signal's number, 125 when rein failed, 130 when
-interrupted. Detaching is 0.`
+apart, and its input ends where stdin does. What was started so is ended when
+rein is interrupted or nobody reads its output any more, unless --keep is given;
+only SIGKILL leaves rein no time to.
+
+Exit codes that are not the program's: 128 plus a signal's number, 125 when rein
+failed, 130 when interrupted, 141 when nobody read stdout any more. Detaching is
+0.`
 
 type shellOptions struct {
 	sandbox.TerminalOptions
 	attach string // id of a terminal
+	keep   bool   // with pipes, have the program go on without us
 }
 
 func (a *app) sandboxShellCommand() *cobra.Command {
@@ -75,6 +81,7 @@ func (a *app) sandboxShellCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Cwd, "cwd", "", "`DIR` inside (default the sandbox's working directory)")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for the program (repeatable)")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "attach to the terminal with this `ID`, which detaching prints")
+	cmd.Flags().BoolVar(&o.keep, "keep", false, "with pipes, leave the program running when rein or its reader goes, and say the terminal's id")
 	return cmd
 }
 
@@ -100,6 +107,9 @@ func (a *app) shell(ctx context.Context, sb *sandbox.Sandbox, o shellOptions) er
 		}
 	} else {
 		st, err := sb.TerminalStatus(ctx, id)
+		if sandbox.KindOf(err) == sandbox.KindNotFound {
+			return withHint(err, "the sandbox's audit.jsonl names the terminals that were opened")
+		}
 		if err != nil {
 			return err
 		}
@@ -114,52 +124,91 @@ func (a *app) shell(ctx context.Context, sb *sandbox.Sandbox, o shellOptions) er
 	t, err := sb.AttachTerminal(ctx, id, at, shellAccess)
 	if err != nil {
 		if o.attach == "" {
-			closeTerminal(ctx, sb, id) // nothing has run in it
+			_ = closeTerminal(ctx, sb, id) // nothing has run in it
 		}
 		return err
+	}
+	switch {
+	case screen && a.err.terminal:
+		a.note("rein: ctrl-p ctrl-q detaches; %s comes back", again(sb, id))
+	case !screen && o.keep:
+		a.note("rein: it may go on without us: %s", again(sb, id))
 	}
 	var code int
 	if screen {
-		if code, err = onScreen(ctx, t, stdin, out, o.attach != ""); err != nil {
-			_, newline := io.WriteString(out, "\n") // wherever the cursor was left
-			err = errors.Join(err, newline)
-		}
+		code, err = onScreen(ctx, t, stdin, out, o.attach != "")
 	} else {
 		code, err = a.piped(ctx, t)
 	}
-	err = errors.Join(err, t.Close())
-	e, answered := errors.AsType[*execd.Error](err)
-	switch {
-	case answered && e.Code == execd.CodeStartFailed:
-		if o.attach == "" {
-			closeTerminal(ctx, sb, id)
+	if errors.Is(err, errStuck) { // what is said of it would not be taken either
+		for _, w := range []*output{a.out, a.err} {
+			if w.terminal {
+				w.Writer = io.Discard
+			}
 		}
-		return err
-	case errors.Is(err, errDetached), ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
-		a.note("rein: detached; it goes on until the sandbox ends: rein sandbox shell %s --attach %s", sb.ID(), id)
-		if errors.Is(err, errDetached) {
-			return nil
-		}
-		return err
-	case errors.Is(err, execd.ErrTakenOver):
-		return withHint(err, fmt.Sprintf("rein sandbox shell %s --attach %s takes it back", sb.ID(), id))
-	case err != nil:
-		return withHint(err, fmt.Sprintf("what ran there may go on: rein sandbox shell %s --attach %s", sb.ID(), id))
 	}
-	closeTerminal(ctx, sb, id)
+	if err = errors.Join(err, t.Close()); err != nil {
+		return a.left(ctx, sb, id, err, o.attach == "", screen || o.keep)
+	}
+	_ = closeTerminal(ctx, sb, id)
 	if code < 0 {
 		return errors.New("the program has ended, and the sandbox does not know how")
 	}
 	return status(code)
 }
 
-// closeTerminal forgets a terminal in which nothing runs. Whether that works
-// changes nothing: the sandbox forgets it by itself after a while.
-func closeTerminal(ctx context.Context, sb *sandbox.Sandbox, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_ = sb.CloseTerminal(ctx, id, shellAccess)
+// again is the command line that attaches to a terminal.
+func again(sb *sandbox.Sandbox, id string) string {
+	return fmt.Sprintf("rein sandbox shell %s --attach %s", sb.ID(), id)
 }
+
+// left sees to a terminal that was left, for the reason err, before its program
+// has ended: one that we opened and that nobody is to keep is closed.
+func (a *app) left(ctx context.Context, sb *sandbox.Sandbox, id string, err error, opened, keep bool) error {
+	e, answered := errors.AsType[*execd.Error](err)
+	interrupted := ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+	switch {
+	case sandbox.KindOf(err) == sandbox.KindLost: // and all that ran there
+		return err
+	case answered && e.Code == execd.CodeStartFailed:
+		if opened {
+			_ = closeTerminal(ctx, sb, id)
+		}
+		return err
+	case errors.Is(err, execd.ErrTakenOver):
+		return withHint(err, again(sb, id)+" takes it back")
+	case opened && !keep:
+		if closed := closeTerminal(ctx, sb, id); closed != nil {
+			return withHint(errors.Join(err, closed), "what ran there may go on: "+again(sb, id))
+		}
+		if interrupted {
+			err = withHint(err, "the program has been ended; --keep leaves it running")
+		}
+		return err
+	case errors.Is(err, errDetached), interrupted, readerGone(err):
+		a.note("rein: detached; it goes on until the sandbox ends: %s", again(sb, id))
+		if errors.Is(err, errDetached) {
+			return nil
+		}
+		return err
+	}
+	return withHint(err, "what ran there may go on: "+again(sb, id))
+}
+
+// closeTerminal ends and forgets a terminal. Where nothing runs in it, whether
+// that works changes nothing: the sandbox forgets it by itself after a while.
+func closeTerminal(ctx context.Context, sb *sandbox.Sandbox, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+	defer cancel()
+	err := sb.CloseTerminal(ctx, id, shellAccess)
+	if k := sandbox.KindOf(err); k == sandbox.KindNotFound || k == sandbox.KindLost {
+		return nil
+	}
+	return err
+}
+
+// closeWait bounds closing a terminal, which gives a program seconds to end.
+const closeWait = 15 * time.Second
 
 var errDetached = errors.New("detached")
 
@@ -200,7 +249,7 @@ func (a *app) piped(ctx context.Context, t *sandbox.Terminal) (int, error) {
 		if e.Stderr {
 			w = stderr
 		}
-		if _, err = w.Write(e.Data); err != nil {
+		if err = deliver(ctx, w, e.Data); err != nil {
 			break
 		}
 	}
@@ -209,136 +258,39 @@ func (a *app) piped(ctx context.Context, t *sandbox.Terminal) (int, error) {
 	if in.ends() {
 		feeding.Wait()
 	}
+	if errors.Is(err, errStuck) {
+		return code, err
+	}
 	return code, errors.Join(err, flushOut(), flushErr())
 }
 
-// onScreen connects the user's terminal with that of the program. Whatever
-// happens, it leaves the user's terminal as it was.
-func onScreen(ctx context.Context, t *sandbox.Terminal, stdin, stdout *os.File, again bool) (code int, err error) {
-	before, err := term.MakeRaw(int(stdin.Fd()))
-	if err != nil {
-		return 0, fmt.Errorf("the terminal: %w", err)
-	}
-	var shown screen
-	var once sync.Once
-	restore := func() {
-		once.Do(func() {
-			io.WriteString(stdout, shown.reset())
-			discardInput(stdin) // an answer of the terminal's is not for the user's shell
-			term.Restore(int(stdin.Fd()), before)
-		})
-	}
-	defer restore()
-	guard := func() { // a panic ends the process from whichever goroutine
-		if r := recover(); r != nil {
-			restore()
-			panic(r)
-		}
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	in := newKeyboard(stdin)
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
-	defer in.stop()
-	defer cancel(nil)
-	tasks.Go(func() { defer guard(); typing(ctx, t, in, cancel) })
-	tasks.Go(func() { defer guard(); resizing(ctx, t, stdout, again) })
-	for {
-		e, err := t.Next(ctx)
-		if err != nil {
-			return 0, err
-		}
-		if e.ExitCode != nil {
-			return *e.ExitCode, nil
-		}
-		if _, err := stdout.Write(shown.filter(e.Data)); err != nil {
-			return 0, err
-		}
-	}
-}
+// patience is how long output that is on its way may still take when rein is to
+// end.
+const patience = 2 * time.Second
 
-// Detaching: ctrl-p, and ctrl-q within detachWait.
-const (
-	detachFirst  = 'p' & 0x1f
-	detachSecond = 'q' & 0x1f
-	detachWait   = 500 * time.Millisecond
-)
+// errStuck says that output was given up.
+var errStuck = errors.New("what the program prints to takes nothing")
 
-// typing sends what is typed until the user detaches.
-func typing(ctx context.Context, t *sandbox.Terminal, in *keyboard, detach context.CancelCauseFunc) {
-	buf := make([]byte, 16<<10)
-	held := false
-	for {
-		wait := time.Duration(-1)
-		if held {
-			wait = detachWait
-		}
-		n, err := in.read(buf, wait)
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			if err == io.EOF { // the terminal is gone
-				detach(errDetached)
-			}
-			return
-		}
-		send, now := detachable(buf[:n], &held)
-		if len(send) > 0 && t.Write(ctx, send) != nil {
-			return // Next says what became of the connection
-		}
-		if now {
-			detach(errDetached)
-			return
-		}
+// deliver writes p. A terminal that is stopped, or a pipe that nobody reads, takes
+// nothing for ever, and a write to it cannot be undone: when ctx ends it is waited
+// for with patience, and then left, to end with the process.
+func deliver(ctx context.Context, w io.Writer, p []byte) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.Write(p)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
 	}
-}
-
-// detachable returns what of the keys is to be sent, and whether they detach.
-// held says that ctrl-p was typed last and is not sent yet; no keys mean that
-// the time for ctrl-q is over.
-func detachable(keys []byte, held *bool) (send []byte, detach bool) {
-	if len(keys) == 0 {
-		if *held {
-			*held = false
-			return []byte{detachFirst}, false
-		}
-		return nil, false
-	}
-	for _, k := range keys {
-		if *held {
-			*held = false
-			if k == detachSecond {
-				return send, true
-			}
-			send = append(send, detachFirst)
-		}
-		if k == detachFirst {
-			*held = true
-			continue
-		}
-		send = append(send, k)
-	}
-	return send, false
-}
-
-// resizing tells the program how large the terminal is. For a program that was
-// there before, the size is changed and changed back, so that it draws anew.
-func resizing(ctx context.Context, t *sandbox.Terminal, stdout *os.File, again bool) {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	defer signal.Stop(changed)
-	for {
-		if cols, rows, err := term.GetSize(int(stdout.Fd())); err == nil && cols > 0 && rows > 0 {
-			if again && rows > 1 && t.Resize(ctx, cols, rows-1) != nil {
-				return
-			}
-			again = false
-			if t.Resize(ctx, cols, rows) != nil {
-				return
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return fmt.Errorf("%w (%w)", context.Cause(ctx), errStuck)
 	}
 }
