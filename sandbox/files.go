@@ -285,7 +285,7 @@ func (s *Sandbox) Remove(ctx context.Context, path string, a Access) error {
 		p := s.abs(path)
 		info, err := s.stat(ctx, a, p)
 		switch {
-		case execd.IsNotFound(err):
+		case isAbsent(err):
 			return nil
 		case err != nil:
 			return err

@@ -35,6 +35,12 @@ func unknownCommand(err error) bool {
 	return ok && e.Status == http.StatusNotFound && (e.Code == execd.CodeCommandNotFound || e.Code == execd.CodeInvalidBody)
 }
 
+// isAbsent reports whether an execd itself says that a file is not there.
+func isAbsent(err error) bool {
+	e, ok := errors.AsType[*execd.Error](err)
+	return ok && execd.IsNotFound(err) && !undecided(e)
+}
+
 // nameless reports whether the command cannot be named to its execd: it is one in
 // a session of another's, which knows it by the session's id alone, interrupts
 // nothing by that, and ends it with its connection (bash_session.go of
@@ -75,7 +81,7 @@ func (s *Sandbox) uploadMode(ctx context.Context, o WriteOptions, path string) (
 		return octal(o.Mode), nil
 	}
 	_, err := s.stat(ctx, o.Access, s.abs(path))
-	if e, ok := errors.AsType[*execd.Error](err); ok && execd.IsNotFound(err) && !undecided(e) {
+	if isAbsent(err) {
 		return 644, nil
 	}
 	return 0, err

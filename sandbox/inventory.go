@@ -38,7 +38,7 @@ func (s *Sandbox) Links(ctx context.Context, name string, a Access) ([]execd.Fil
 	err := s.file(ctx, a, FileIntent{Op: "stat", Path: name}, func(ctx context.Context, out *FileOutcome) error {
 		for len(parts) > 0 {
 			infos, err := s.client.Stat(ctx, s.root(a), parts...)
-			if execd.IsNotFound(err) { // the last does not exist, or is not in a directory
+			if isAbsent(err) { // the last does not exist, or is not in a directory
 				parts = parts[:len(parts)-1]
 				continue
 			}

@@ -117,7 +117,7 @@ func (s *Sandbox) lifecycle(ctx context.Context, op string, before, after audit.
 }
 
 // Kill ends the sandbox and returns when the provider has confirmed that it is
-// gone. It is idempotent, and shielded: it goes on for KillTimeout when ctx has
+// gone. It is idempotent, and shielded (see KillContext): it goes on although ctx has
 // ended, and it is done even if it cannot be recorded, which is then the error.
 // Commands still running end with KindLost.
 func (s *Sandbox) Kill(ctx context.Context) error {
@@ -131,7 +131,7 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 	}
 	recordErr := s.append(audit.KindKillIntent, "", LifecycleIntent{})
 	s.end(&Error{Kind: KindLost, Op: "kill", Subject: s.id, Err: errors.New("the sandbox is being killed")})
-	ctx, cancel := shielded(ctx, KillTimeout)
+	ctx, cancel := KillContext(ctx)
 	defer cancel()
 	start := s.opt.Now()
 	err := s.provider.Kill(ctx, s.id)

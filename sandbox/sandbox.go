@@ -63,6 +63,7 @@ const (
 	DefaultOpTimeout = 30 * time.Second // one short request of a context without deadline
 	InterruptTimeout = 10 * time.Second // an interrupt after cancellation, and the wait for its outcome
 	KillTimeout      = 60 * time.Second // Kill and its verification
+	KillGrace        = 10 * time.Second // what is left to a Kill whose context ends meanwhile
 	VerifyTimeout    = 10 * time.Second // asking what became of a call whose stream was lost
 )
 
@@ -188,6 +189,24 @@ func bounded(ctx context.Context, d time.Duration) (context.Context, context.Can
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, d)
+}
+
+// KillContext is a context for ending a sandbox: it goes on for KillTimeout where ctx
+// has ended already, as after a cancelled run, and for KillGrace once ctx ends
+// meanwhile, as when who asked for the end is asked to stop.
+func KillContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := shielded(ctx, KillTimeout)
+	if ctx.Err() != nil {
+		return own, cancel
+	}
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-own.Done():
+		case <-time.After(KillGrace):
+			cancel()
+		}
+	})
+	return own, func() { stop(); cancel() }
 }
 
 // shielded is a context of its own for what must happen although ctx has

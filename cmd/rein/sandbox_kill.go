@@ -134,7 +134,7 @@ func (a *app) killBroken(ctx context.Context, h *host, id string, why error) (er
 	if _, err := log.Append(audit.Entry{Kind: audit.KindKillIntent, SandboxID: id, Data: map[string]string{"because": why.Error()}}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.KillTimeout)
+	ctx, cancel := sandbox.KillContext(ctx)
 	defer cancel()
 	killed := h.provider.Kill(ctx, id)
 	outcome := map[string]any{"ok": killed == nil}
