@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -166,9 +165,9 @@ func (s *Server) runInSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if req.Rein == nil || req.Rein.ID == "" {
-		// Nobody could ask for its outcome, and it would keep the session.
-		stop := context.AfterFunc(r.Context(), func() { j.interrupt(execd.KilledByInterrupt) })
-		defer stop()
+		// Nobody could ask for its outcome, and it would keep the session. Also
+		// when serve panics; of one that has ended there is nothing to interrupt.
+		defer j.interrupt(execd.KilledByInterrupt)
 	}
 	j.stream.serve(r.Context(), w, s.cfg.StallLimit)
 }
