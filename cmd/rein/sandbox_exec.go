@@ -22,8 +22,9 @@ for a pipeline write
 
 Standard input is empty. Exit codes that are not the command's: 124 when the
 timeout ended it, 128 plus the number of the signal that did, 125 when rein
-failed, 130 when interrupted, 141 when nobody read stdout any more. Output is exact when stdout is a file or a pipe; on
-a terminal, control characters are left out.`
+failed, 130 when interrupted, 141 when nobody read stdout any more. Output is
+exact when stdout is a file or a pipe; on a terminal, control characters are left
+out.`
 
 // exitTimeout is the code of a command that its timeout ended, as timeout(1)
 // has it.
