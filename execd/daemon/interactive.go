@@ -84,7 +84,7 @@ func (m *OS) StartInteractive(spec Spec, size *Size) (InteractiveProcess, error)
 
 // interactiveRequest is the request for a shell, or for a command.
 func (m *OS) interactiveRequest(spec Spec) (wardenRequest, error) {
-	shell, _ := findShell()
+	shell, _ := m.findShell()
 	req := wardenRequest{Path: shell, Args: []string{filepath.Base(shell)}, Dir: spec.Dir, Env: spec.Env}
 	if spec.Command != "" {
 		req.Args = append(req.Args, "-c", " "+spec.Command) // never an option
@@ -92,10 +92,16 @@ func (m *OS) interactiveRequest(spec Spec) (wardenRequest, error) {
 	if len(spec.Command) > maxArgument {
 		return req, &StartError{Reason: fmt.Sprintf("a command for a terminal has at most %d bytes", maxArgument)}
 	}
+	if err := m.identity(spec, &req); err != nil {
+		return req, err
+	}
+	if shell == "" {
+		return req, req.noShell(spec.Command)
+	}
 	if !hasKey(spec.Env, "SHELL") {
 		req.Env = append(spec.Env[:len(spec.Env):len(spec.Env)], "SHELL="+shell)
 	}
-	return req, m.identity(spec, &req)
+	return req, nil
 }
 
 // openTerminal makes a terminal and returns the program's end of it.

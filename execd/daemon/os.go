@@ -52,6 +52,7 @@ type OS struct {
 	opts   OSOptions
 	expect int // what every warden must hold for its commands
 	spawn  *spawner
+	shells []string // where shells are looked for
 	bash   pipeTrap
 	wg     sync.WaitGroup
 
@@ -85,7 +86,7 @@ func NewOS(opts OSOptions) (*OS, error) {
 		// Only clone3 starts a process in a cgroup, and a nested warden gives it up.
 		return nil, errors.New("execd: Nested commands cannot be started in a cgroup")
 	}
-	m := &OS{opts: opts, expect: expectedHolds(opts), live: make(map[*warden]bool), processes: processes}
+	m := &OS{opts: opts, expect: expectedHolds(opts), live: make(map[*warden]bool), processes: processes, shells: shells[:]}
 	m.bash = newPipeTrap(opts.Dir)
 	m.spawn = newSpawner(&m.wg)
 	if opts.Init {
@@ -223,10 +224,13 @@ func (m *OS) explain(spec Spec, req wardenRequest, err error) error {
 			return &StartError{fmt.Sprintf("cannot run as uid %d, gid %d here", req.UID, req.GID), err}
 		}
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EACCES, syscall.ELOOP, syscall.ENAMETOOLONG:
-		_, shellErr := os.Stat(req.Path)
+		_, programErr := os.Stat(req.Path)
 		_, dirErr := os.Stat(req.Dir)
+		shell, _ := m.findShell()
 		switch {
-		case shellErr != nil:
+		case shell == "" && dirErr == nil:
+			return fmt.Errorf("%s cannot be started, and there is no shell: %w", req.Path, err)
+		case programErr != nil:
 			return fmt.Errorf("no shell at %s: %w", req.Path, err)
 		case errno == syscall.ENOENT && dirErr == nil:
 			return fmt.Errorf("%s lacks its interpreter or loader: %w", req.Path, err)

@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,21 +44,14 @@ func withoutShell(req wardenRequest, command string) (wardenRequest, bool) {
 	if filepath.Base(req.Path) != "bash" || len(command) > maxArgument {
 		return req, false
 	}
-	for i := range len(command) {
-		c := command[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(" _./:,@%+=-", c) >= 0:
-		default:
-			return req, false
-		}
-	}
+	args, plain := plainWords(command)
 	list, ok := plainPath(req.Env)
-	req.Args = strings.Fields(command)
-	if !ok || len(req.Args) == 0 {
+	req.Args = args
+	if !plain || !ok || len(req.Args) == 0 {
 		return req, false
 	}
 	program := req.Args[0]
-	if shellWords[program] || strings.Contains(program, "=") || program[0] == '%' {
+	if program == "" || shellWords[program] || strings.Contains(program, "=") || program[0] == '%' {
 		return req, false
 	}
 	req.Path = program
@@ -74,6 +70,67 @@ func withoutShell(req wardenRequest, command string) (wardenRequest, bool) {
 	}
 	req.Env = append(req.Env[:len(req.Env):len(req.Env)], "PWD="+dir, "SHLVL=0", "_="+req.Path)
 	return req, true
+}
+
+// plainWords returns the words of a command in which nothing but spaces and
+// single quotes (with \' between) means anything to a shell, or false.
+func plainWords(command string) (list []string, ok bool) {
+	var word []byte
+	begun := false
+	for i := 0; i < len(command); i++ {
+		switch c := command[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("_./:,@%+=-", c) >= 0:
+			word, begun = append(word, c), true
+		case c == '\\' && strings.HasPrefix(command[i+1:], "'"):
+			word, begun = append(word, '\''), true
+			i++
+		case c == '\'':
+			end := strings.IndexByte(command[i+1:], '\'')
+			if end < 0 {
+				return nil, false
+			}
+			quoted := command[i+1 : i+1+end]
+			if !utf8.ValidString(quoted) || strings.ContainsAny(quoted, "\x00\x01\x7f") { // of which shells make their own use
+				return nil, false
+			}
+			word, begun = append(word, quoted...), true
+			i += end + 1
+		case c == ' ':
+			if begun {
+				list, word, begun = append(list, string(word)), nil, false
+			}
+		default:
+			return nil, false
+		}
+	}
+	if begun {
+		list = append(list, string(word))
+	}
+	return list, true
+}
+
+// noShell makes req start a command where there is no shell at all, if its words
+// are plain.
+func (req *wardenRequest) noShell(command string) error {
+	none := func(why string) error {
+		return fmt.Errorf("no shell at %s%s: %w", shells[len(shells)-2], why, syscall.ENOENT)
+	}
+	args, ok := plainWords(command)
+	if !ok || len(args) == 0 || args[0] == "" {
+		return none(", which this command needs")
+	}
+	req.Args, req.Path = args, args[0]
+	if !strings.Contains(req.Path, "/") {
+		for _, kv := range req.Env {
+			if list, ok := strings.CutPrefix(kv, "PATH="); ok {
+				req.Path = find(args[0], list)
+			}
+		}
+		if req.Path == args[0] || req.Path == "" {
+			return none(", and no program " + args[0] + " on PATH")
+		}
+	}
+	return nil
 }
 
 // plainPath returns the value of PATH in an environment that bash would hand on

@@ -155,7 +155,11 @@ func TestPlainCommandsAreBashs(t *testing.T) {
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	pick := func(list []string) string { return list[rnd.IntN(len(list))] }
+	quote := func(w string) string { return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'" }
+	odd := []string{"", "it's", "a  b", "$HOME", "`id`", "*", "~", "{a,b}", "#", "\\", "two\nlines", "\t", "ä €", "\xff", "\x01", "\x7f", "!!", "\"", ">x", "&", "'"}
 	for _, program := range programs {
+		try(quote(program)+" "+quote("a b"), dir, paths[0])
+		try(quote("./bin/"+program), dir, paths[0])
 		try(program, dir, paths[0])
 		try(program+" --help", dir, paths[1])
 		try("./bin/"+program+" x", dir+"/here", paths[0])
@@ -173,10 +177,20 @@ func TestPlainCommandsAreBashs(t *testing.T) {
 	try("env", "/", paths[0], "A=1", "A=2")
 	try("env", "/", paths[1], paths[0])
 	try("env", "/", paths[0], "A")
+	for _, w := range odd {
+		try("dump "+quote(w), dir, paths[0])
+		try(quote("dump")+" x"+quote(w)+"'y' "+quote(w)+quote(w), dir, paths[0])
+		try(quote(w)+" x", dir, paths[0])
+		try("dump '"+w, dir, paths[0])
+	}
 	for range 150 {
 		command := pick([]string{"", "", "", " ", "./bin/", "bin/", "../" + filepath.Base(dir) + "/bin/", dir + "/bin/", dir + "/private/"}) + pick(programs)
 		for range rnd.IntN(4) {
-			command += " " + pick(args)
+			if a := pick(args); rnd.IntN(3) > 0 {
+				command += " " + a
+			} else {
+				command += " " + a + quote(pick(odd))
+			}
 		}
 		var env []string
 		for range rnd.IntN(3) {
@@ -213,7 +227,16 @@ func TestWithoutShell(t *testing.T) {
 		"ls | sh":                  false,
 		"ls; sh":                   false,
 		"ls\nls":                   false,
-		"ls 'b'":                   false,
+		"ls 'b'":                   true,
+		"'ls' 'it'\\''s' ''":       true,
+		"ls 'a;\nb' x'$y'z":        true,
+		"''":                       false,
+		"ls 'b":                    false,
+		"ls \\":                    false,
+		"ls \\'":                   true,
+		"'cd' /":                   false,
+		"'A=1' ls":                 false,
+		"ls '\xff'":                false,
 		"ls $B":                    false,
 		"ls >b":                    false,
 		"ls {b,c}":                 false,

@@ -18,19 +18,20 @@ const maxArgument = 100 << 10
 // shells in the order of preference; OpenSandbox falls back to sh as well.
 var shells = [...]string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh", "/usr/bin/sh"}
 
-// findShell returns the shell to use now: bash may be installed any time.
-func findShell() (path string, bash bool) {
-	for _, s := range shells {
+// findShell returns the shell to use now, "" where there is none: one may be
+// installed any time.
+func (m *OS) findShell() (path string, bash bool) {
+	for _, s := range m.shells {
 		if unix.Access(s, unix.X_OK) == nil {
 			return s, filepath.Base(s) == "bash"
 		}
 	}
-	return "/bin/sh", false
+	return "", false
 }
 
 // request decides program, arguments and helper files of a command.
 func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
-	shell, bash := findShell()
+	shell, bash := m.findShell()
 	command := spec.Command
 	if strings.HasPrefix(command, "-") || strings.HasPrefix(command, "+") {
 		command = " " + command // not options of the shell
@@ -38,6 +39,12 @@ func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
 	req := wardenRequest{Path: shell, Args: []string{filepath.Base(shell), "-c", command}, Dir: spec.Dir, Env: spec.Env, Merge: spec.MergeStderr}
 	if err := m.identity(spec, &req); err != nil {
 		return req, nil, err
+	}
+	if shell == "" {
+		if spec.KeepState { // which takes a shell to keep it
+			command = ""
+		}
+		return req, &commandFiles{}, req.noShell(command)
 	}
 	if !hasKey(spec.Env, "SHELL") {
 		// As a login would have it; without it bash looks the user up each time.
@@ -92,7 +99,7 @@ func (m *OS) identity(spec Spec, req *wardenRequest) error {
 		return nil
 	case m.opts.User == nil:
 		return &StartError{Reason: fmt.Sprintf("commands can only run as uid %d here", own)}
-	case uid == own || uid == 0 || gid == 0:
+	case uid == own || uid == 0 || spec.GID != nil && gid == 0:
 		return &StartError{Reason: "commands cannot run as root or as the daemon's own user"}
 	}
 	req.UID, req.GID = uid, gid
