@@ -87,7 +87,7 @@ func expected(runtime string) []sandbox.Capability {
 		sandbox.CapSpill, sandbox.CapPipeStatus, sandbox.CapLabels, sandbox.CapRenew, sandbox.CapMounts,
 		sandbox.CapNetworkDeny, sandbox.CapNetworkRecord, sandbox.CapLimitDisk, sandbox.CapLimitPIDs,
 		sandbox.CapConfine, sandbox.CapNetworkRefuse, sandbox.CapExecdGuard, sandbox.CapTreeEnd, sandbox.CapUnprivileged,
-		sandbox.CapStderrInSessions, sandbox.CapSessions, sandbox.CapPTY,
+		sandbox.CapStderrInSessions, sandbox.CapSessions, sandbox.CapPTY, sandbox.CapPause,
 	}
 	root := os.Geteuid() == 0
 	if runtime == "gvisor" {

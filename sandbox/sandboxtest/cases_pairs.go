@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/rein-sh/rein/sandbox"
@@ -153,21 +154,51 @@ func pausePairs(e *env) {
 		e.must(err)
 		e.resume()
 	}
-	others := append(slices.Clone(changes), e.uses()...)
+	e.together(pairs(changes, append(slices.Clone(changes), e.uses()...)))
+}
+
+// pairs are those of two operations of which one changes the state, and those of
+// each and the sandbox's end.
+func pairs(changes, all []operation) (list []*pairing) {
+	states := []sandbox.State{sandbox.StateRunning, sandbox.StatePaused}
+	for _, o := range all { // first, as they take the longest
+		for _, s := range states {
+			list = append(list, &pairing{a: operation{name: "expiry"}, b: o, before: s, expiresNow: true})
+		}
+	}
 	for i, a := range changes {
-		for _, b := range others[i:] {
-			for _, s := range []sandbox.State{sandbox.StateRunning, sandbox.StatePaused} {
+		for _, b := range all[i:] {
+			for _, s := range states {
 				if a.name != "renew" || b.name == "renew" { // the others have been with each change of state
-					e.pair(&pairing{a: a, b: b, before: s})
+					list = append(list, &pairing{a: a, b: b, before: s})
 				}
 			}
 		}
 	}
-	for _, o := range others {
-		for _, s := range []sandbox.State{sandbox.StateRunning, sandbox.StatePaused} {
-			e.pair(&pairing{a: operation{name: "expiry"}, b: o, before: s, expiresNow: true})
-		}
+	return list
+}
+
+// together runs the pairs in a few sandboxes at once: most of their time they
+// wait.
+func (e *env) together(list []*pairing) {
+	next := make(chan *pairing, len(list))
+	for _, p := range list {
+		next <- p
 	}
+	close(next)
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() { // not Parallel, which would wait for the other cases
+			e.T.Run(fmt.Sprint(i), func(t *testing.T) {
+				own := &env{T: t, suite: e.suite, dir: e.dir}
+				own.Sandbox = own.create(nil)
+				for p := range next {
+					own.pair(p)
+				}
+			})
+		})
+	}
+	all.Wait()
 }
 
 // pair runs one pair in the case's sandbox, and replaces the sandbox when it has

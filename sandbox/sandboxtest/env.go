@@ -45,6 +45,9 @@ func (e *env) create(change func(*sandbox.Spec)) *sandbox.Sandbox {
 	e.Cleanup(func() {
 		defer sb.Close()
 		if e.Failed() {
+			if _, err := e.suite.provider.Get(context.Background(), sb.ID()); sandbox.KindOf(err) == sandbox.KindNotFound {
+				return // the case has ended it
+			}
 			e.Logf("sandbox %s is kept until %v", sb.ID(), sb.Info().ExpiresAt)
 			return
 		}
