@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -174,7 +175,7 @@ func (a *app) left(ctx context.Context, sb *sandbox.Sandbox, id string, err erro
 		if opened {
 			_ = closeTerminal(ctx, sb, id)
 		}
-		return err
+		return startHint(err, e, sb.ID())
 	case errors.Is(err, execd.ErrTakenOver):
 		return withHint(err, again(sb, id)+" takes it back")
 	case opened && !keep:
@@ -193,6 +194,14 @@ func (a *app) left(ctx context.Context, sb *sandbox.Sandbox, id string, err erro
 		return err
 	}
 	return withHint(err, "what ran there may go on: "+again(sb, id))
+}
+
+// startHint says what can be started where e, in err, says that there is no shell.
+func startHint(err error, e *execd.Error, sandboxID string) error {
+	if !strings.Contains(e.Message, "no shell") {
+		return err
+	}
+	return withHint(err, fmt.Sprintf("without a shell, a program and its plain arguments can be run: rein sandbox shell %s -- /PATH/TO/PROGRAM", sandboxID))
 }
 
 // closeTerminal ends and forgets a terminal. Where nothing runs in it, whether

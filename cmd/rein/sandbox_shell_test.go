@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rein-sh/rein/execd"
 )
 
 func TestDeliver(t *testing.T) {
@@ -48,6 +51,21 @@ func TestDeliver(t *testing.T) {
 			t.Errorf("of a closed pipe: %v", err)
 		}
 	})
+}
+
+func TestStartHint(t *testing.T) {
+	for message, want := range map[string]bool{
+		"no shell at /bin/sh: no such file or directory":                                  true,
+		"/x/y cannot be started, and there is no shell: no such file or directory":        true,
+		"a command for a terminal has at most 65536 bytes, and this one has more of them": false,
+	} {
+		e := &execd.Error{Code: execd.CodeStartFailed, Message: message}
+		err := fmt.Errorf("terminal: %w", e)
+		hint := hintOf(startHint(err, e, "sb-x"))
+		if got := strings.Contains(hint, "rein sandbox shell sb-x -- /"); got != want {
+			t.Errorf("%q: hint %q", message, hint)
+		}
+	}
 }
 
 // A panic waits, with its stack, until the terminal is as it was.
