@@ -115,6 +115,9 @@ func (a *app) exec(ctx context.Context, sb *attached, c sandbox.Command) error {
 	if r.OOMKilled {
 		a.note("rein: the command ran out of memory")
 	}
+	if r.KilledBy == execd.KilledByPause {
+		a.note("rein: the command kept waking while the sandbox was paused, and was ended")
+	}
 	if r.HeldOpen {
 		a.note("rein: a process it left behind held its output open and was ended")
 	}
