@@ -57,7 +57,9 @@ type pairing struct {
 func (p *pairing) judge() {
 	p.order(p.a, p.kindA, p.b, p.kindB, p.before)
 	p.order(p.b, p.kindB, p.a, p.kindA, p.before)
-	if _, ok := p.b.may(gone, p.kindB); p.expiresNow && ok {
+	// A server that is ending a sandbox may say what it is just no more.
+	overtaken := p.foreign && p.b.to != "" && p.kindB == sandbox.KindConflict
+	if _, ok := p.b.may(gone, p.kindB); p.expiresNow && (ok || overtaken) {
 		p.possible = append(p.possible, gone)
 	}
 	for _, o := range []struct {
@@ -211,7 +213,11 @@ func (e *env) pair(p *pairing) {
 	if p.before == sandbox.StatePaused {
 		e.must(e.Pause(e.Context(), sandbox.PauseOptions{}))
 	}
-	ctx, cancel := context.WithTimeout(e.Context(), e.scale(3*time.Second))
+	limit := 3 * time.Second
+	if p.foreign { // a container engine at work for others, too
+		limit = 10 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(e.Context(), e.scale(limit))
 	defer cancel()
 	if p.expiresNow {
 		left := 300 * time.Millisecond

@@ -121,11 +121,7 @@ func Run(t *testing.T, h Harness) {
 				if missing := s.missing(c.Needs); len(missing) > 0 {
 					t.Skip(strings.Join(missing, "; "))
 				}
-				t.Cleanup(func() { // the last of the case's own
-					if !t.Skipped() {
-						shown.count(c, !t.Failed())
-					}
-				})
+				t.Cleanup(func() { shown.count(c, t) }) // the last of the case's own
 				t.Parallel()
 				s.one(t, c)
 			})

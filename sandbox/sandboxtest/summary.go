@@ -20,12 +20,14 @@ type Summary struct {
 }
 
 // Shown is what is known of one capability: what Probe says, and how many cases
-// that need it passed. A case counts for each capability it needs.
+// that need it passed. A case counts for each capability it needs. Those skipped
+// found that they do not apply, such as one about a token where there is none.
 type Shown struct {
 	Available  bool   `json:"available"`
 	EnforcedBy string `json:"enforced_by,omitempty"`
 	Passed     int    `json:"passed,omitempty"`
 	Failed     int    `json:"failed,omitempty"`
+	Skipped    int    `json:"skipped,omitempty"`
 }
 
 // SaveSummary is for Harness.Summary: it writes the summary to a file of a
@@ -64,18 +66,21 @@ func newTally(r sandbox.Report) *tally {
 	return t
 }
 
-// count notes how a case ended that was not skipped.
-func (t *tally) count(c Case, passed bool) {
+// count notes how a case ended that was begun.
+func (t *tally) count(c Case, of *testing.T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	needs := slices.Clone(c.Needs)
 	slices.Sort(needs)
 	for _, need := range slices.Compact(needs) {
 		s := t.summary.Capabilities[need]
-		if passed {
-			s.Passed++
-		} else {
+		switch {
+		case of.Failed():
 			s.Failed++
+		case of.Skipped():
+			s.Skipped++
+		default:
+			s.Passed++
 		}
 		t.summary.Capabilities[need] = s
 	}
