@@ -127,8 +127,11 @@ func (m *OS) Stop(ctx context.Context) error {
 		before[p.pid] = p.stopped
 	}
 	signalled, still := map[int]bool{}, false
+	seen := halts{still: map[int]bool{}, woken: map[int]int{}}
 	for wait := time.Millisecond; err == nil; wait = min(2*wait, 50*time.Millisecond) {
-		running := len(stopThose(list, signalled))
+		awake := stopThose(list, signalled)
+		seen.look(m, list, awake, signalled)
+		running := len(awake)
 		if running == 0 && still {
 			m.stopped = before
 			m.watchOver()

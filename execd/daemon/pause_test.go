@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -144,9 +145,17 @@ func TestPauseWithUploadOpen(t *testing.T) {
 		done <- err
 	}()
 	half := strings.Repeat("x", 1<<20)
+	begun := func() { // what was written may still be on its way
+		t.Helper()
+		eventually(t, "the daemon writes", func() bool {
+			names, err := filepath.Glob(r.work + "/.rein-*")
+			return err == nil && len(names) > 0
+		})
+	}
 	if _, err := io.WriteString(in, half); err != nil {
 		t.Fatal(err)
 	}
+	begun()
 	pause(t, r)
 	go func() {
 		_, err := io.WriteString(in, half)
@@ -177,6 +186,7 @@ func TestPauseWithUploadOpen(t *testing.T) {
 	if _, err := io.WriteString(in, half); err != nil {
 		t.Fatal(err)
 	}
+	begun()
 	pause(t, r)
 	cancel()
 	in.CloseWithError(ctx.Err())

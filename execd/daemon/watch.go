@@ -122,17 +122,62 @@ func (m *OS) weary(seen wakings, awake []procStat) {
 		if anew {
 			w.times++
 		}
-		if w.times <= maxWakings && w.found <= maxAwake {
+		if w.times > maxWakings || w.found > maxAwake {
+			endWoken(cmd, list)
+		}
+	}
+}
+
+// endWoken ends a command of which these processes kept waking, or the processes
+// where the command has ended before them.
+func endWoken(cmd *osProcess, list []procStat) {
+	if cmd != nil {
+		cmd.endWoken()
+		return
+	}
+	for _, p := range list {
+		fmt.Fprintf(os.Stderr, "process %d kept waking while the sandbox was paused, and was killed\n", p.pid)
+		unix.Kill(p.pid, unix.SIGKILL)
+	}
+}
+
+// halts are the processes that were seen to stand still before all of them did,
+// and how often each has woken since.
+type halts struct {
+	still map[int]bool
+	woken map[int]int
+}
+
+// look ends what has woken too often for a pause ever to begin. A process that is
+// new, or has not taken its signal yet, has not woken.
+func (h *halts) look(m *OS, list, awake []procStat, signalled map[int]bool) {
+	if len(awake) == 0 {
+		return
+	}
+	var tired []procStat
+	for _, p := range awake {
+		if !h.still[p.pid] {
 			continue
 		}
-		if cmd != nil {
-			cmd.endWoken()
-			continue
+		delete(h.still, p.pid)
+		if h.woken[p.pid]++; h.woken[p.pid] > maxWakings {
+			tired = append(tired, p)
 		}
-		for _, p := range list { // a command that has ended left it
-			fmt.Fprintf(os.Stderr, "process %d kept waking while the sandbox was paused, and was killed\n", p.pid)
-			unix.Kill(p.pid, unix.SIGKILL)
+	}
+	// Looked at again at once: one that wakes often is awake whenever it is looked
+	// for later.
+	time.Sleep(time.Millisecond)
+	for _, p := range list {
+		if signalled[p.pid] && !runs(p, true) {
+			h.still[p.pid] = true
 		}
+	}
+	if len(tired) == 0 {
+		return
+	}
+	owners := m.owners(tired)
+	for _, p := range tired {
+		endWoken(owners[p.pid], []procStat{p})
 	}
 }
 

@@ -92,7 +92,7 @@ func outcome(t *testing.T, r *rig, id string) (o execd.Outcome) {
 // What wakes again and again in a pause runs no further, and is said to have
 // been ended for it. What runs beside it goes on.
 func TestPauseEndsWhatKeepsWaking(t *testing.T) {
-	for _, every := range []string{"25ms", "150ms"} {
+	for _, every := range []string{"10ms", "25ms", "150ms"} {
 		t.Run(every, func(t *testing.T) {
 			r := serve(t, daemon.OSOptions{})
 			background(t, r, "waker", "25ms", every)
