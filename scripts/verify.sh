@@ -18,8 +18,8 @@ go test -count=1 -timeout=30m -run '^TestConformance(OnImage)?$' ./sandbox/local
 shared=$(mktemp -d)
 trap 'rm -rf "$shared"' EXIT
 chmod 0777 "$shared"
-REIN_VERIFIED=$shared scripts/test-rootless.sh -count=1 -timeout=30m -run '^TestConformance$'
-cp "$shared"/local-*-user.json "$REIN_VERIFIED"
+REIN_VERIFIED=$shared scripts/test-rootless.sh -count=1 -timeout=30m -run '^TestConformance(OnImage)?$'
+cp "$shared"/local-gvisor-user.json "$shared"/local-runc-user.json "$REIN_VERIFIED"
 go test -count=1 -timeout=30m -run '^TestSuite' ./sandbox/opensandbox
 scripts/test-opensandbox.sh
 go test -count=1 -run '^TestCapabilitiesPage$' ./sandbox/sandboxtest -args -update
