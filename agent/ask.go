@@ -99,46 +99,6 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 		Note: replyNote{Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Calls: len(reply.Message.Calls), Usage: reply.Usage, DurationMS: took}})
 }
 
-// What stands in the transcript: a request without the messages of the one
-// before it, and a reply.
-type sentMessages struct {
-	System          string          `json:"system,omitempty"`
-	Tools           []model.ToolDef `json:"tools,omitempty"`
-	NoTools         bool            `json:"no_tools,omitempty"` // none were offered
-	From            int             `json:"from"`               // messages before this one are as sent before
-	Messages        []model.Message `json:"messages"`
-	MaxOutputTokens int             `json:"max_output_tokens"`
-}
-
-type answered struct {
-	Message model.Message    `json:"message"`
-	Stop    model.StopReason `json:"stop"`
-	Usage   model.Usage      `json:"usage"`
-	Model   string           `json:"model,omitempty"`
-	ID      string           `json:"id,omitempty"`
-}
-
-type failure struct {
-	Error string     `json:"error"`
-	Kind  model.Kind `json:"kind"`
-}
-
-type requestNote struct {
-	Model    string `json:"model"`
-	Attempt  int    `json:"attempt"`
-	Messages int    `json:"messages"`
-}
-
-type replyNote struct {
-	Model      string           `json:"model,omitempty"`
-	ID         string           `json:"id,omitempty"`
-	Stop       model.StopReason `json:"stop,omitempty"`
-	Calls      int              `json:"calls"`
-	Usage      model.Usage      `json:"usage"`
-	DurationMS int64            `json:"duration_ms"`
-	Error      string           `json:"error,omitempty"`
-}
-
 // emitter shows pieces of a reply as they come.
 type emitter struct {
 	c    *conversation
@@ -172,34 +132,6 @@ func (c *conversation) pause(ctx context.Context, attempt int, cause error) erro
 	case <-timer.C:
 		return nil
 	}
-}
-
-// keepWhole is how many of the newest messages are never shortened, and
-// keepBytes how long a result may be to stay as it is.
-const (
-	keepWhole = 4
-	keepBytes = 600
-)
-
-// reduce shortens the older half of the long tool results, and reports whether
-// there was anything to shorten. What a call did stays; its output goes.
-func (c *conversation) reduce() bool {
-	var long []*model.ToolResult
-	for i := range c.req.Messages[:max(0, len(c.req.Messages)-keepWhole)] {
-		results := c.req.Messages[i].Results
-		for j := range results {
-			if len(results[j].Content) > keepBytes {
-				long = append(long, &results[j])
-			}
-		}
-	}
-	for _, r := range long[:(len(long)+1)/2] {
-		r.Content = fmt.Sprintf("(%d bytes of this result were left out to save space; call the tool again if you need them)", len(r.Content))
-	}
-	if len(long) > 0 {
-		c.told = 0 // what was sent before is no longer what is sent
-	}
-	return len(long) > 0
 }
 
 // givenUp is the outcome of a request that failed for good.

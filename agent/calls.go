@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/tool"
+)
+
+// calls executes the calls of a reply in order. Every call gets exactly one
+// result, executed or not; blocked, when set, is why none may be.
+func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked error) (run.Outcome, bool, error) {
+	var results []model.ToolResult
+	var out run.Outcome
+	var cause error
+	done := false
+	for _, mc := range reply.Message.Calls {
+		call := tool.Call{ID: c.s.NewCallID(), ModelID: mc.ID, Name: mc.Name, Arguments: json.RawMessage(mc.Arguments)}
+		var no *tool.Error // why it is not executed
+		switch {
+		case done || cause != nil:
+			no = notExecuted("an earlier call of this reply ended the work")
+		case blocked != nil:
+			no = tool.Explain(tool.OpRun, "", blocked)
+		case reply.Stop == model.StopLength:
+			no = notExecuted(fmt.Sprintf("your reply was cut off after %d tokens, and a cut call is not executed", c.MaxOutputTokens))
+		case ctx.Err() != nil:
+			no = notExecuted("the run has ended")
+		default:
+			if blocked = c.round.Call(); blocked != nil {
+				no = tool.Explain(tool.OpRun, "", blocked)
+			}
+		}
+		var res tool.Result
+		if no != nil {
+			res = tool.Result{CallID: call.ID, SandboxID: c.s.Sandbox().ID(), Err: no}
+			if err := c.s.NotCalled(call, c.step, res); cause == nil {
+				cause = err
+			}
+		} else {
+			res, cause = c.call(ctx, call)
+			out, done = c.verdict(res)
+		}
+		results = append(results, model.ToolResult{ID: mc.ID, Name: mc.Name, Content: wrap(call.Name, res), IsError: !res.OK})
+	}
+	c.req.Messages = append(c.req.Messages, model.Message{Role: model.RoleTool, Results: results})
+	switch {
+	case cause != nil:
+		return run.Outcome{Reason: run.Failed, Detail: "a call could not be recorded"}, true, cause
+	case ctx.Err() != nil && !done:
+		return run.Outcome{Answer: reply.Message.Text}, true, context.Cause(ctx)
+	case blocked != nil && !done:
+		return run.Outcome{}, false, blocked
+	}
+	return out, done, nil
+}
+
+// codeNotExecuted is the code of a call that was not executed.
+const codeNotExecuted = "not_executed"
+
+func notExecuted(why string) *tool.Error {
+	return &tool.Error{Class: tool.Fixable, Code: codeNotExecuted, Message: why + "; this call was not executed"}
+}
+
+// call executes one call. The error is that it could not be recorded.
+func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, error) {
+	summary := run.Summarize(call, c.s.Masker())
+	event := func(kind run.EventKind, bytes int64) {
+		c.s.Emit(run.Event{Kind: kind, Step: c.step, Call: &run.CallEvent{ID: call.ID, Tool: call.Name, Summary: summary, Bytes: bytes}})
+	}
+	event(run.EventCall, 0)
+	call.Progress = func(bytes int64) { event(run.EventOutput, bytes) }
+	res := c.set.Run(ctx, call)
+	if call.Name == tool.SandboxKill {
+		c.finished = true
+	}
+	return res, c.s.Called(call, c.step, res)
+}
+
+// hintDenied is what a person can do about a denial that stopped the run.
+const hintDenied = "--on-denial continue tells the agent of such a failure and goes on; what was denied stays denied"
+
+// verdict says whether a result ends the run.
+func (c *conversation) verdict(res tool.Result) (run.Outcome, bool) {
+	e := res.Err
+	if e == nil {
+		return run.Outcome{}, false
+	}
+	switch e.Class {
+	case tool.Fatal:
+		if c.finished || e.Code == tool.CodeBudget { // a last answer is still welcome
+			return run.Outcome{}, false
+		}
+		reason := run.Failed
+		if e.Code == tool.CodeSandboxLost || e.Code == tool.CodeSandboxGone {
+			reason = run.Lost
+		}
+		return run.Outcome{Reason: reason, Detail: e.Message}, true
+	case tool.NeedsHuman:
+		if c.OnDenial == StopIfFailed {
+			return run.Outcome{Reason: run.NeedsHuman, Detail: e.Message, Hint: hintDenied}, true
+		}
+	}
+	return run.Outcome{}, false
+}

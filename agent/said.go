@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"github.com/rein-sh/rein/model"
+)
+
+// What stands in the transcript: a request without the messages of the one
+// before it, and a reply.
+type sentMessages struct {
+	System          string          `json:"system,omitempty"`
+	Tools           []model.ToolDef `json:"tools,omitempty"`
+	NoTools         bool            `json:"no_tools,omitempty"` // none were offered
+	From            int             `json:"from"`               // messages before this one are as sent before
+	Messages        []model.Message `json:"messages"`
+	MaxOutputTokens int             `json:"max_output_tokens"`
+}
+
+type answered struct {
+	Message model.Message    `json:"message"`
+	Stop    model.StopReason `json:"stop"`
+	Usage   model.Usage      `json:"usage"`
+	Model   string           `json:"model,omitempty"`
+	ID      string           `json:"id,omitempty"`
+}
+
+type failure struct {
+	Error string     `json:"error"`
+	Kind  model.Kind `json:"kind"`
+}
+
+type requestNote struct {
+	Model    string `json:"model"`
+	Attempt  int    `json:"attempt"`
+	Messages int    `json:"messages"`
+}
+
+type replyNote struct {
+	Model      string           `json:"model,omitempty"`
+	ID         string           `json:"id,omitempty"`
+	Stop       model.StopReason `json:"stop,omitempty"`
+	Calls      int              `json:"calls"`
+	Usage      model.Usage      `json:"usage"`
+	DurationMS int64            `json:"duration_ms"`
+	Error      string           `json:"error,omitempty"`
+}
