@@ -143,6 +143,9 @@ type Error struct {
 	Code       string        // the vendor's code
 	Message    string        // the vendor's message, without secrets
 	RetryAfter time.Duration // what the vendor asked for; 0 when it did not
+	// Reset is when what is used up is there again, of KindQuota and
+	// KindRateLimit; zero when the vendor does not say.
+	Reset time.Time
 	Hint       string
 	Err        error
 }
@@ -156,6 +159,9 @@ func (e *Error) Error() string {
 		s += ": " + e.Message
 	} else if e.Err != nil {
 		s += ": " + e.Err.Error()
+	}
+	if !e.Reset.IsZero() {
+		s += "; it is there again at " + e.Reset.UTC().Format(time.RFC3339)
 	}
 	return s
 }

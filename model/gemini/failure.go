@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/internal/retryafter"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/model/wire"
 )
@@ -57,14 +58,24 @@ func refusal(status int, body []byte) wire.Refusal {
 		if strings.HasPrefix(info.Reason, "API_KEY_") { // such as INVALID, with status 400
 			r.Kind = model.KindAuth
 		}
-		if after, err := time.ParseDuration(info.RetryDelay); err == nil && after > 0 {
-			r.RetryAfter = min(after, 24*time.Hour)
-		}
+		r.RetryAfter = max(r.RetryAfter, retryafter.Span(info.RetryDelay))
 		for _, v := range info.Violations {
 			if strings.Contains(v.QuotaID, "PerDay") { // nothing a retry could wait for
-				r.Kind = model.KindQuota
+				r.Kind, r.Reset = model.KindQuota, nextDay(time.Now())
 			}
 		}
 	}
 	return r
+}
+
+// nextDay is when quotas of a day are there again: at midnight in California,
+// as ai.google.dev/gemini-api/docs/rate-limits says. Zero where this host knows
+// no time zones.
+func nextDay(now time.Time) time.Time {
+	there, err := time.LoadLocation("America/Los_Angeles")
+	if err != nil {
+		return time.Time{}
+	}
+	y, m, d := now.In(there).Date()
+	return time.Date(y, m, d+1, 0, 0, 0, 0, there).UTC()
 }

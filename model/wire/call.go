@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rein-sh/rein/internal/retryafter"
 	"github.com/rein-sh/rein/model"
 )
 
@@ -86,10 +87,7 @@ func (c *Call) accept(res *http.Response) (*http.Response, error) {
 		if mediaType != "" && mediaType != "text/plain" && !strings.HasSuffix(mediaType, "json") {
 			text = nil // not for people to read, and not of the protocol
 		}
-		c.link.refused(e, text, mediaType)
-		if after := retryAfter(res.Header, time.Now()); after > 0 {
-			e.RetryAfter = after
-		}
+		c.link.refused(e, text, mediaType, retryafter.Header(res.Header, time.Now()))
 		if page && e.Kind == model.KindNotFound {
 			e.Hint = "a web server answered, not an API; check the base URL " + c.link.opts.BaseURL
 		}
@@ -97,19 +95,22 @@ func (c *Call) accept(res *http.Response) (*http.Response, error) {
 	return nil, e
 }
 
-// refused fills in what a vendor said of an error with a status.
-func (l *Link) refused(e *model.Error, text []byte, mediaType string) {
+// refused fills in what a vendor said of an error with a status. asked is the
+// wait that its headers ask for.
+func (l *Link) refused(e *model.Error, text []byte, mediaType string, asked time.Duration) {
 	r := l.refuse(e.Status, text)
 	if r.Message == "" && mediaType == "text/plain" {
 		r.Message = string(text)
 	}
-	e.Kind, e.Code, e.Message, e.Hint, e.RetryAfter = r.Kind, l.Clean(r.Code), l.Clean(r.Message), r.Hint, r.RetryAfter
+	e.Kind, e.Code, e.Message, e.Hint = r.Kind, l.Clean(r.Code), l.Clean(r.Message), r.Hint
 	if e.Kind == "" {
 		e.Kind = KindOfStatus(e.Status)
 	}
 	if e.Message == "" {
 		e.Message = http.StatusText(e.Status)
 	}
+	e.RetryAfter = cmp.Or(asked, r.RetryAfter, retryafter.Text(string(text)))
+	e.Reset = resetOf(e, r.Reset, string(text))
 	if e.Hint != "" {
 		return
 	}
@@ -123,6 +124,22 @@ func (l *Link) refused(e *model.Error, text []byte, mediaType string) {
 	case model.KindQuota:
 		e.Hint = "the account has no credit left, or its spending limit is reached"
 	}
+}
+
+// resetOf is when what is used up is there again: as the vendor's package, its
+// words, or (of a quota) the wait it asks for say.
+func resetOf(e *model.Error, known time.Time, text string) time.Time {
+	if e.Kind != model.KindQuota && e.Kind != model.KindRateLimit {
+		return time.Time{}
+	}
+	now := time.Now()
+	if at := retryafter.Reset(text, now); known.IsZero() && !at.IsZero() {
+		return at
+	}
+	if known.IsZero() && e.RetryAfter > 0 && e.Kind == model.KindQuota {
+		return now.Add(e.RetryAfter).UTC()
+	}
+	return known
 }
 
 // KindOfStatus classifies by HTTP status alone.
@@ -157,7 +174,7 @@ func KindOfStatus(status int) model.Kind {
 // status is the one that says the same, 0 for none.
 func (c *Call) InStream(status int, text []byte) error {
 	e := &model.Error{Model: c.link.Name(), Status: status}
-	c.link.refused(e, text, "")
+	c.link.refused(e, text, "", 0)
 	e.Status = http.StatusOK
 	return e
 }

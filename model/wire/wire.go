@@ -55,8 +55,12 @@ type Refusal struct {
 	Code    string
 	Message string
 	Hint    string
-	// RetryAfter is what the body asks for; a header wins over it.
+	// RetryAfter is what the body asks for, apart from its words; a header wins
+	// over it.
 	RetryAfter time.Duration
+	// Reset is when what is used up is there again, if the body does not say
+	// so in words.
+	Reset time.Time
 }
 
 // Link carries the requests of one model. Safe for concurrent use.

@@ -12,10 +12,10 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/internal/retryafter"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
 )
@@ -54,7 +54,7 @@ type answer struct {
 	Status  int
 	Code    string
 	Message string
-	// Wait is what Retry-After asks for; 0 when it is not there.
+	// Wait is what its headers ask for; 0 when they do not.
 	Wait time.Duration
 }
 
@@ -146,7 +146,7 @@ func (c *client) read(resp *http.Response, out any) error {
 // gateway has of its own, as while what is behind it restarts, it leaves open
 // whether the request went through, and says nothing of any sandbox.
 func refusal(resp *http.Response, body []byte) error {
-	a := &answer{Status: resp.StatusCode, Wait: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	a := &answer{Status: resp.StatusCode, Wait: retryafter.Header(resp.Header, time.Now())}
 	var wire struct {
 		Code, Message string
 		Detail        json.RawMessage
@@ -211,18 +211,6 @@ func shorten(s string) string {
 		return string(r[:maxMessage]) + "…"
 	}
 	return s
-}
-
-// retryAfter reads Retry-After: seconds or a date (RFC 9110, 10.2.3). What is
-// neither, or in the past, asks for nothing.
-func retryAfter(value string, now time.Time) time.Duration {
-	if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
-		return time.Duration(min(max(n, 0), 24*3600)) * time.Second
-	}
-	if t, err := http.ParseTime(value); err == nil {
-		return min(max(t.Sub(now), 0), 24*time.Hour)
-	}
-	return 0
 }
 
 // Repetition of requests: full jitter, so that many clients do not come back at
