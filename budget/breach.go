@@ -1,6 +1,10 @@
 package budget
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+)
 
 // Breach is a limit that stops the work. Used and Max are in the unit of the
 // limit (Limit.Format writes them).
@@ -8,7 +12,15 @@ type Breach struct {
 	Limit Limit
 	Used  int64
 	Max   int64
-	Flag  string // what raises it
+	Flag  string // what raises it; empty when nothing does
+	// Kept is the part of Max that is set aside for the last turn, 0 when the
+	// limit itself is used up.
+	Kept int64
+	// Needed is what was asked for and is more than is left; 0 when anything
+	// would have been.
+	Needed int64
+	// Of is, for LimitProviderOverrun, what went over: LimitTokens or LimitCost.
+	Of Limit
 }
 
 func breach(l Limit, used, most int64) *Breach {
@@ -16,11 +28,34 @@ func breach(l Limit, used, most int64) *Breach {
 }
 
 func (b *Breach) Error() string {
-	return fmt.Sprintf("stopped by %s: %s of %s", b.Limit, b.Limit.Format(b.Used), b.Limit.Format(b.Max))
+	if b.Limit == LimitProviderOverrun {
+		return fmt.Sprintf("stopped by %s: a reply used %s, and at most %s were set aside for it", b.Limit, b.Format(b.Used), b.Format(b.Max))
+	}
+	s := fmt.Sprintf("stopped by %s: %s of %s", b.Limit, b.Format(b.Used), b.Format(b.Max))
+	if b.Kept > 0 {
+		s += ", " + b.Format(b.Kept) + " kept for the last turn"
+	}
+	if b.Needed > 0 {
+		s += ", and the next request may need " + b.Format(b.Needed)
+	}
+	return s
 }
 
-// Hint names the flag that raises the limit.
-func (b *Breach) Hint() string { return "raise it with " + b.Flag }
+// Format writes an amount of what the breach is about, with its unit.
+func (b *Breach) Format(amount int64) string {
+	if b.Of == LimitTokens {
+		return strconv.FormatInt(amount, 10) + " tokens"
+	}
+	return cmp.Or(b.Of, b.Limit).Format(amount)
+}
+
+// Hint names the flag that raises the limit, or says what else there is to do.
+func (b *Breach) Hint() string {
+	if b.Limit == LimitProviderOverrun {
+		return "the model's server counted more than it was asked for: check its address, and whether it keeps the cap of a reply"
+	}
+	return "raise it with " + b.Flag
+}
 
 // Warning says that a limit is nearly used up. Each is given once a limit (once
 // a round, for the limits of a round) and mark; one event that passes both
@@ -37,8 +72,12 @@ func (w Warning) String() string {
 	return fmt.Sprintf("%d%% of %s used: %s of %s (%s raises it)", w.Percent, w.Limit, w.Limit.Format(w.Used), w.Limit.Format(w.Max), w.Flag)
 }
 
-// marks remembers the highest mark that was told of each limit.
-type marks map[Limit]int
+// marks remembers the highest mark that was told of each limit, and of which
+// amount: a limit that was changed is told of anew.
+type marks map[Limit]struct {
+	percent int
+	most    int64
+}
 
 // due appends the warning that is due of a limit, if one is.
 func (m marks) due(list []Warning, l Limit, used, most int64) []Warning {
@@ -46,10 +85,12 @@ func (m marks) due(list []Warning, l Limit, used, most int64) []Warning {
 		if used < share(most, percent) {
 			continue
 		}
-		if m[l] >= percent {
+		known := m[l]
+		if known.most == most && known.percent >= percent {
 			break
 		}
-		m[l] = percent
+		known.percent, known.most = percent, most
+		m[l] = known
 		return append(list, Warning{Limit: l, Percent: percent, Used: used, Max: most, Flag: l.Flag()})
 	}
 	return list

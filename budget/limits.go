@@ -3,8 +3,8 @@
 // sandbox's time to live. Nothing here does anything but count and compare:
 // whoever holds the Tree asks before it acts and stops on a *Breach.
 //
-// Tokens and money are settled after they are spent, not reserved before: the
-// reply that goes over a limit is the last.
+// Tokens and money are reserved before a request, at the most it can cost, and
+// settled after it: no limit is passed, unless a model's server breaks its word.
 package budget
 
 import (
@@ -66,11 +66,20 @@ const (
 	LimitTokens         Limit = "max_tokens"
 	LimitCost           Limit = "max_cost"
 	LimitTTL            Limit = "ttl"
+
+	// LimitProviderOverrun is no setting: a model's server used more than the
+	// reservation for its reply, which is the most the reply could cost.
+	LimitProviderOverrun Limit = "provider_overrun"
 )
 
 // Flag is the command-line flag that sets the limit: "--max-steps" for
-// LimitSteps, and so on.
-func (l Limit) Flag() string { return "--" + strings.ReplaceAll(string(l), "_", "-") }
+// LimitSteps, and so on; empty for LimitProviderOverrun.
+func (l Limit) Flag() string {
+	if l == LimitProviderOverrun {
+		return ""
+	}
+	return "--" + strings.ReplaceAll(string(l), "_", "-")
+}
 
 // Layer is what the limit brakes: "call", "round", "run" or "resource".
 func (l Limit) Layer() string {

@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"context"
 	"math"
 	"sync"
 	"time"
@@ -20,15 +19,19 @@ type TreeOptions struct {
 // branches are the rounds made with Round. All methods may be called
 // concurrently, and the limits are exact whatever the interleaving.
 type Tree struct {
-	limits Limits
-	now    func() time.Time
-	warn   func(Warning)
-	start  time.Time
+	now   func() time.Time
+	warn  func(Warning)
+	start time.Time
 
 	mu     sync.Mutex
+	limits Limits
 	used   Usage // Wall and Waiting excepted
+	held   Spent // reserved, not yet settled
+	kept   Kept
 	told   marks
-	waits  int // open Waiting calls
+	clocks map[*clock]bool
+	moved  chan struct{} // closed when a limit changes
+	waits  int           // open Waiting calls
 	since  time.Time
 	waited time.Duration // without the waits that are open
 }
@@ -42,23 +45,21 @@ func NewTree(l Limits, o TreeOptions) (*Tree, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Tree{limits: l, now: o.Now, warn: o.Warn, start: o.Now(), told: marks{}}, nil
+	return &Tree{limits: l, now: o.Now, warn: o.Warn, start: o.Now(), told: marks{}, clocks: map[*clock]bool{}, moved: make(chan struct{})}, nil
 }
 
-// Limits returns the limits in force.
-func (t *Tree) Limits() Limits { return t.limits }
+// Limits returns the limits in force now; SetLimit changes some of them.
+func (t *Tree) Limits() Limits {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.limits
+}
 
-// Deadline is when the run's wall clock ends.
-func (t *Tree) Deadline() time.Time { return t.start.Add(t.limits.MaxWallTime) }
+// Deadline is when the run's wall clock ends, as things are now.
+func (t *Tree) Deadline() time.Time { return t.start.Add(t.Limits().MaxWallTime) }
 
 // Remaining is the wall time left, never negative.
 func (t *Tree) Remaining() time.Duration { return max(0, t.Deadline().Sub(t.now())) }
-
-// Context returns a context that ends at Deadline with the *Breach of the wall
-// clock as its cause. It ends by real time, whatever TreeOptions.Now is.
-func (t *Tree) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(parent, t.Deadline(), breach(LimitWallTime, int64(t.limits.MaxWallTime), int64(t.limits.MaxWallTime)))
-}
 
 // Check returns the *Breach of a limit of the run that is used up, or nil: the
 // wall clock, tokens or cost. Ask before spending.
@@ -76,11 +77,11 @@ func (t *Tree) Spend(s Spent) error {
 	t.mu.Lock()
 	t.used.Tokens = add(t.used.Tokens, s.Tokens)
 	t.used.Cost = USD(add(int64(t.used.Cost), int64(s.Cost)))
-	used := t.used
+	used, l := t.used, t.limits
 	warnings := t.marked(t.now())
 	t.mu.Unlock()
 	t.tell(warnings)
-	switch l := t.limits; {
+	switch {
 	case used.Tokens > l.MaxTokens:
 		return breach(LimitTokens, used.Tokens, l.MaxTokens)
 	case used.Cost > l.MaxCost:
@@ -165,21 +166,25 @@ func (t *Tree) Waiting() (done func()) {
 }
 
 // CallTimeout returns the timeout of a call that asks for asked (0 or less: the
-// default): never more than the wall time left. A call that asks for more than
-// it may, or when no time is left, gets a *Breach.
+// default): never more than the wall time left, without what is kept of it. A
+// call that asks for more than it may, or when no time is left, gets a *Breach.
 func (t *Tree) CallTimeout(asked time.Duration) (time.Duration, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.limits
 	if asked <= 0 {
-		asked = t.limits.CallTimeout
+		asked = l.CallTimeout
 	}
-	if asked > t.limits.MaxCallTimeout {
-		return 0, breach(LimitMaxCallTimeout, int64(asked), int64(t.limits.MaxCallTimeout))
+	if asked > l.MaxCallTimeout {
+		return 0, breach(LimitMaxCallTimeout, int64(asked), int64(l.MaxCallTimeout))
 	}
-	now := t.now()
-	left := t.Deadline().Sub(now)
-	if left <= 0 {
-		return 0, breach(LimitWallTime, int64(now.Sub(t.start)), int64(t.limits.MaxWallTime))
+	wall, kept := t.now().Sub(t.start), t.keeps().Time
+	if left := l.MaxWallTime - kept - wall; left > 0 {
+		return min(asked, left), nil
 	}
-	return min(asked, left), nil
+	b := breach(LimitWallTime, int64(wall), int64(l.MaxWallTime))
+	b.Kept = int64(kept)
+	return 0, b
 }
 
 // Usage is what a run has used so far, over all its rounds.
@@ -223,28 +228,49 @@ type Round struct {
 // Step takes one step: ask before each request to the model. It returns a
 // *Breach, and counts nothing, when the steps, or a limit of the run, are used up.
 func (r *Round) Step() error {
-	t := r.tree
-	return r.take(LimitSteps, &r.steps, t.limits.MaxSteps, &t.used.Steps)
+	return r.take(LimitSteps, &r.steps, &r.tree.used.Steps, true)
+}
+
+// LastStep takes the step that is kept for the last turn, or any other.
+func (r *Round) LastStep() error {
+	return r.take(LimitSteps, &r.steps, &r.tree.used.Steps, false)
 }
 
 // Call takes one tool call: ask before each. It returns a *Breach, and counts
 // nothing, when the calls, or a limit of the run, are used up.
 func (r *Round) Call() error {
-	t := r.tree
-	return r.take(LimitToolCalls, &r.calls, t.limits.MaxToolCalls, &t.used.ToolCalls)
+	return r.take(LimitToolCalls, &r.calls, &r.tree.used.ToolCalls, true)
 }
 
-func (r *Round) take(limit Limit, used *int, most int, total *int) error {
+// take counts one of what limit bounds. Work leaves what is kept for the last
+// turn; the last turn does not.
+func (r *Round) take(limit Limit, used, total *int, work bool) error {
 	var due []Warning
-	err := r.tree.act(func(time.Time) error {
-		if *used >= most {
-			return breach(limit, int64(*used), int64(most))
+	t := r.tree
+	err := t.act(func(now time.Time) error {
+		most, kept := t.limits.MaxToolCalls, t.keeps()
+		if limit == LimitSteps {
+			most = t.limits.MaxSteps
+		}
+		steps, wall := 0, now.Sub(t.start)
+		if work && wall >= t.limits.MaxWallTime-kept.Time {
+			b := breach(LimitWallTime, int64(wall), int64(t.limits.MaxWallTime))
+			b.Kept = int64(kept.Time)
+			return b
+		}
+		if work && limit == LimitSteps {
+			steps = kept.Steps
+		}
+		if *used >= most-steps {
+			b := breach(limit, int64(*used), int64(most))
+			b.Kept = int64(steps)
+			return b
 		}
 		*used++
 		*total++
 		due = r.told.due(nil, limit, int64(*used), int64(most))
 		return nil
 	})
-	r.tree.tell(due)
+	t.tell(due)
 	return err
 }
