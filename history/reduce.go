@@ -1,0 +1,369 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rein-sh/rein/evidence"
+	"github.com/rein-sh/rein/model"
+)
+
+// Bounds of what stands for a result, in bytes.
+const (
+	maxWhat    = 120
+	maxLine    = 200
+	maxExcerpt = 600
+	// maxLedger bounds the ledger, besides the share of one result.
+	maxLedger = 4 << 10
+)
+
+// reference is what is left of a result.
+type reference struct {
+	Reduced string     `json:"reduced"` // what it was
+	Outcome string     `json:"outcome,omitempty"`
+	Line    string     `json:"line,omitempty"`
+	Text    *textPlace `json:"text,omitempty"`
+	Excerpt string     `json:"excerpt,omitempty"`
+}
+
+type textPlace struct {
+	Path  string `json:"read_file"`
+	Bytes int64  `json:"bytes,omitempty"`
+	Lines int64  `json:"lines,omitempty"`
+}
+
+// refer is the content of a reference to r.
+func (h *History) refer(r *Result, state string) string {
+	ref := reference{Reduced: line(r.What, maxWhat), Outcome: line(r.Outcome, maxState), Line: line(r.Line, maxLine)}
+	if r.Path != "" {
+		ref.Text = &textPlace{r.Path, r.Bytes, r.Lines}
+	} else {
+		ref.Excerpt = evidence.Cut(strings.ToValidUTF8(r.Excerpt, "\uFFFD"), maxExcerpt)
+	}
+	if h.o.Strategy == Structured && ref.Text != nil { // the document says the rest
+		ref.Line = ""
+	}
+	data, err := json.Marshal(ref)
+	if err != nil { // strings and numbers always encode
+		panic(err)
+	}
+	if state != "" {
+		state = "\n" + state
+	}
+	return h.o.Quote(r.Name, string(data)+state)
+}
+
+// reduce makes references of the older results, until no more than low bytes
+// are whole. Those of the newest step stay.
+func (h *History) reduce(ctx context.Context, low int) {
+	newest, sum, full := h.newest(), 0, false
+	low = h.atLeast(newest, low)
+	var taken []*item
+	for i := len(h.entries) - 1; i >= 0; i-- {
+		for _, it := range slices.Backward(h.entries[i].items) {
+			switch {
+			case it.reduced:
+			case i == newest || !full && sum+len(it.content) <= low:
+				sum += len(it.content)
+			default:
+				full = true
+				if h.replace(i, it) {
+					taken = append(taken, it)
+				}
+			}
+		}
+	}
+	if len(taken) == 0 {
+		return
+	}
+	h.reductions++
+	if h.o.Strategy == Summary {
+		slices.Reverse(taken)
+		h.sumUp(ctx, taken)
+	}
+	h.pin()
+}
+
+// atLeast raises low so that the longest result of the newest step keeps its
+// share whole, but not so far that the next reduction would come at once.
+func (h *History) atLeast(newest, low int) int {
+	longest := 0
+	for _, it := range h.entries[newest].items {
+		longest = max(longest, len(it.content))
+	}
+	want := longest*100/h.o.Share - (h.size() - h.whole())
+	return max(low, min(want, (low+h.o.High)/2))
+}
+
+// replace makes a reference of a result, when that is shorter.
+func (h *History) replace(i int, it *item) bool {
+	if it.reduced {
+		return false
+	}
+	content := h.refer(&it.Result, "")
+	if len(content) >= len(it.content) {
+		return false
+	}
+	it.content, it.reduced = content, true
+	h.changed(i)
+	return true
+}
+
+// newest is the index of the last message with results, or -1.
+func (h *History) newest() int {
+	for i, e := range slices.Backward(h.entries) {
+		if len(e.items) > 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// pin puts the ledger behind the last reference, or behind the task when
+// nothing older is left, and takes it from where it was.
+func (h *History) pin() {
+	at, last := 0, (*item)(nil)
+	for i, e := range h.entries {
+		for _, it := range e.items {
+			if it.state != "" {
+				it.state, it.content = "", h.refer(&it.Result, "")
+				h.changed(i)
+			}
+			if it.reduced {
+				at, last = i, it
+			}
+		}
+	}
+	if h.dropped > 0 {
+		h.preface = fmt.Sprintf("\n\n(%d earlier steps are left out here to save space.)", h.dropped)
+		h.changed(0)
+	}
+	if last == nil {
+		if h.dropped > 0 {
+			doc := h.ledger.render(h.summary, min(maxLedger, h.size()*h.o.Share/100), h.o.Strategy == Structured)
+			h.preface += "\n" + h.o.Quote("ledger", doc)
+		}
+		return
+	}
+	most := min(maxLedger, h.size()*h.o.Share/100-len(last.content)-64)
+	if last.state = h.ledger.render(h.summary, most, h.o.Strategy == Structured); last.state != "" {
+		last.content = h.refer(&last.Result, last.state)
+		h.changed(at)
+	}
+}
+
+// share sees to it that no result holds more than its share of the request.
+// Older results become references; those of the newest step are shortened.
+func (h *History) share() {
+	again := false
+	newest := h.newest()
+	for range maxRounds {
+		most, over := h.level(newest), false
+		for i, e := range h.entries {
+			for _, it := range e.items {
+				if len(it.content) <= most || !h.over(it) {
+					continue
+				}
+				switch {
+				case it.state != "":
+					it.state, it.content = "", h.refer(&it.Result, "")
+					h.changed(i)
+					over, again = true, true
+				case i == newest && h.shorten(it, most):
+					h.changed(i)
+					over = true
+				case h.replace(i, it):
+					over, again = true, true
+				}
+			}
+		}
+		if !over {
+			break
+		}
+	}
+	if again {
+		h.reductions++
+		h.pin()
+	}
+}
+
+// maxRounds bounds how often one request is looked at again: what was shortened
+// is a part of the whole that the shares are of.
+const maxRounds = 32
+
+// over reports whether a result holds more than its share.
+func (h *History) over(it *item) bool {
+	return len(it.content) > MinResult && len(it.content)*100 > h.size()*h.o.Share
+}
+
+// level is how long results may be when those of the newest step that are
+// longer are cut to it: their share of what the request then has.
+func (h *History) level(newest int) int {
+	if newest < 0 || h.o.Share >= 100 {
+		return h.size()
+	}
+	items := h.entries[newest].items
+	most, rest := h.size(), h.size()
+	for _, it := range items {
+		rest -= len(it.content)
+	}
+	for range maxRounds {
+		sum := rest
+		for _, it := range items {
+			sum += min(len(it.content), most)
+		}
+		next := max(MinResult, sum*h.o.Share/100)
+		if next >= most {
+			break
+		}
+		most = next
+	}
+	return most
+}
+
+// shorten makes a result that is not a reference shorter.
+func (h *History) shorten(it *item, most int) bool {
+	if it.reduced {
+		return false
+	}
+	var content string
+	if it.Shorten != nil {
+		content = it.Shorten(most)
+	} else {
+		content = cut(it.content, most)
+	}
+	if len(content) > most || len(content) >= len(it.content) {
+		return false
+	}
+	it.content = content
+	return true
+}
+
+// cut takes out the middle of a text.
+func cut(text string, most int) string {
+	return evidence.Show(evidence.Text([]byte(text)), evidence.Stream{}, evidence.Options{Bytes: most, Lines: 1 << 20}).Stdout.Text
+}
+
+// sumUp has the summary take in the results that were replaced.
+func (h *History) sumUp(ctx context.Context, taken []*item) {
+	if h.o.Summarize == nil {
+		return
+	}
+	var b strings.Builder
+	if h.summary != "" {
+		fmt.Fprintf(&b, "So far:\n%s\n\n", h.summary)
+	}
+	each := maxToSum / len(taken)
+	for _, it := range taken {
+		fmt.Fprintf(&b, "%s: %s\n%s\n\n", line(it.What, maxWhat), line(it.Outcome, maxState), cut(it.Content, max(evidence.MinBytes, each)))
+	}
+	text, err := h.o.Summarize(ctx, evidence.Cut(b.String(), 2*maxToSum))
+	if err != nil {
+		if h.o.Warn != nil {
+			h.o.Warn(err)
+		}
+		return
+	}
+	if text = strings.TrimSpace(text); text != "" {
+		h.summary = evidence.Cut(text, maxSummary)
+	}
+}
+
+// Bounds of a summary and of what it is made from, in bytes.
+const (
+	maxSummary = 2 << 10
+	maxToSum   = 24 << 10
+)
+
+// squeeze makes the next request no longer than so many bytes, or as short as
+// it can be: older results become references, those of the newest step are
+// shortened, then long arguments of older calls, and then the oldest steps are
+// left out altogether.
+func (h *History) squeeze(most int) {
+	defer h.pin()
+	newest := h.newest()
+	for i, e := range h.entries {
+		for _, it := range e.items {
+			if h.size() <= most {
+				return
+			}
+			if i != newest {
+				h.replace(i, it)
+			}
+		}
+	}
+	if newest >= 0 {
+		for _, it := range h.entries[newest].items {
+			if over := h.size() - most; over > 0 && h.shorten(it, max(MinResult, len(it.content)-over)) {
+				h.changed(newest)
+			}
+		}
+	}
+	for i := range h.entries {
+		if h.size() > most && i < newest-1 {
+			h.shortenCalls(i)
+		}
+	}
+	for h.size() > most && h.drop() {
+	}
+	if newest = h.newest(); newest >= 0 && h.size() > most {
+		for _, it := range h.entries[newest].items {
+			h.replace(newest, it)
+		}
+	}
+}
+
+// maxArgument is how long a text in the arguments of an older call may be when
+// space is short.
+const maxArgument = 256
+
+// shortenCalls cuts long texts in the arguments of the calls of message i. A
+// message with something opaque stays: its vendor compares them.
+func (h *History) shortenCalls(i int) {
+	m := &h.entries[i].m
+	if len(m.Opaque) > 0 {
+		return
+	}
+	calls := slices.Clone(m.Calls)
+	was := len(calls)
+	for j, c := range calls {
+		var args map[string]any
+		if len(c.Arguments) <= maxArgument || json.Unmarshal([]byte(c.Arguments), &args) != nil {
+			continue
+		}
+		for k, v := range args {
+			if s, ok := v.(string); ok && len(s) > maxArgument {
+				args[k] = fmt.Sprintf("%s… (%d bytes, left out to save space)", evidence.Cut(s, maxArgument/4), len(s))
+			}
+		}
+		if data, err := json.Marshal(args); err == nil && len(data) < len(c.Arguments) {
+			calls[j].Arguments = string(data)
+			was = min(was, j)
+		}
+	}
+	if was < len(calls) {
+		m.Calls = calls
+		h.changed(i)
+	}
+}
+
+// drop leaves out the oldest step: a reply and what followed it up to the next
+// one. The task and the newest step stay.
+func (h *History) drop() bool {
+	isReply := func(e entry) bool { return e.m.Role == model.RoleAssistant }
+	first := slices.IndexFunc(h.entries, isReply)
+	if first < 0 {
+		return false
+	}
+	next := slices.IndexFunc(h.entries[first+1:], isReply)
+	if next < 0 {
+		return false
+	}
+	h.entries = slices.Delete(h.entries, first, first+1+next)
+	h.dropped++
+	h.changed(0)
+	return true
+}
