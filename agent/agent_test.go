@@ -371,7 +371,7 @@ func TestTranscript(t *testing.T) {
 		t.Fatal(err)
 	}
 	talk, err := os.ReadFile(filepath.Join(rep.Dir, "transcript.jsonl"))
-	if err != nil || strings.Contains(string(talk), "hunter2") || strings.Count(string(talk), "\n") != 4 {
+	if err != nil || strings.Contains(string(talk), "hunter2") || strings.Count(string(talk), "\n") != 5 {
 		t.Errorf("transcript: %s, %v", talk, err)
 	}
 	f, err := os.Open(filepath.Join(rep.Dir, "audit.jsonl"))
@@ -385,7 +385,7 @@ func TestTranscript(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind != audit.KindModelRequest && r.Kind != audit.KindModelReply {
+		if r.Kind != audit.KindModelRequest && r.Kind != audit.KindModelReply && r.Kind != audit.KindTool {
 			continue
 		}
 		var data struct {
@@ -400,7 +400,7 @@ func TestTranscript(t *testing.T) {
 		}
 		n++
 	}
-	if n != 4 {
+	if n != 5 {
 		t.Errorf("%d entries are in the audit log", n)
 	}
 }

@@ -87,7 +87,13 @@ const (
 	KindSessionIntent   Kind = "session.intent"
 	KindSessionOutcome  Kind = "session.outcome"
 	KindTerminalIntent  Kind = "terminal.intent"
-	KindTerminalOutcome Kind = "terminal.outcome" // also a detachment
+	KindTerminalOutcome Kind = "terminal.outcome"     // also a detachment
+	KindClearIntent     Kind = "sandbox.clear.intent" // all that commands left behind is to be ended
+	KindCleared         Kind = "sandbox.cleared"
+	KindLimit           Kind = "limit"    // a limit was changed while the run worked
+	KindControl         Kind = "control"  // somebody answered, or stopped, the run
+	KindOutput          Kind = "output"   // the output directory was brought up to date
+	KindRestore         Kind = "restored" // a protected file is again as it was
 )
 
 // Entry is what a caller gives to Append.

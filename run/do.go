@@ -50,6 +50,7 @@ type runner struct {
 	started time.Time
 	log     *audit.Log
 	talk    *transcript // nil without one
+	past    *Past       // nil in a new run
 	tree    *budget.Tree
 	events  sync.Mutex
 

@@ -57,7 +57,12 @@ func (s *Session) Tools() (*tool.Set, error) {
 }
 
 // NewCallID returns an id for a call.
-func (s *Session) NewCallID() string { return "call_" + NewID() }
+func (s *Session) NewCallID() string {
+	if id := s.r.past.callID(); id != "" {
+		return id
+	}
+	return "call_" + NewID()
+}
 
 // Finish ends the work: the outputs are saved, the acceptance checks run and
 // the sandbox destroyed. It goes on when ctx has ended. What came of it is said
@@ -80,6 +85,9 @@ type Said struct {
 
 // Say writes an entry of the transcript and records its hash.
 func (s *Session) Say(e Said) error {
+	if old, err := s.r.past.follow(e.Kind, e.Step, saying{kind: e.Kind}.what()); old || err != nil {
+		return err
+	}
 	note := saidNote{Step: e.Step, Note: e.Note}
 	if s.r.talk != nil {
 		var err error
@@ -123,19 +131,35 @@ func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 	if res.Err != nil {
 		code = res.Err.Code
 	}
+	if old, err := r.followCall(c, step, res, true); old || err != nil {
+		return err
+	}
 	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: Summarize(c, r.o.Masker), OK: res.OK,
 		ExitCode: res.ExitCode, Timeout: res.Timeout, Code: code, Bytes: res.OutputBytes, DurationMS: res.DurationMS}})
-	return r.recordCall(c, step, res)
+	return r.recordCall(c, step, res, true)
 }
 
 // NotCalled records a call that was not executed, and why. It counts as none.
 func (s *Session) NotCalled(c tool.Call, step int, res tool.Result) error {
-	return s.r.recordCall(c, step, res)
+	if old, err := s.r.followCall(c, step, res, false); old || err != nil {
+		return err
+	}
+	return s.r.recordCall(c, step, res, false)
 }
 
-func (r *runner) recordCall(c tool.Call, step int, res tool.Result) error {
+// recordCall writes what a call returned to the transcript, and all about it
+// but its output to the audit log.
+func (r *runner) recordCall(c tool.Call, step int, res tool.Result, executed bool) error {
+	var note saidNote
+	if r.talk != nil {
+		var err error
+		told := toldResult{CallID: c.ID, ModelCallID: c.ModelID, Tool: c.Name, Result: res}
+		if note.Entry, note.Hash, err = r.talk.append(Said{Kind: audit.KindTool, Step: step, Data: told}); err != nil {
+			return err
+		}
+	}
 	return r.record(audit.KindTool, c.ID, toolRecord{
-		Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: Summarize(c, r.o.Masker), ParametersHash: hash(c.Arguments),
+		Entry: note.Entry, Hash: note.Hash, Executed: executed, Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: Summarize(c, r.o.Masker), ParametersHash: hash(c.Arguments),
 		OK: res.OK, ExitCode: res.ExitCode, Timeout: res.Timeout, DurationMS: res.DurationMS,
 		OutputBytes: res.OutputBytes, Truncated: res.Truncated, Network: res.Network, Error: res.Err, Why: why(res),
 	})
@@ -144,6 +168,9 @@ func (r *runner) recordCall(c tool.Call, step int, res tool.Result) error {
 // toolRecord is the data of audit.KindTool: everything about one call but its
 // output.
 type toolRecord struct {
+	Entry          int                     `json:"transcript_entry,omitempty"`
+	Hash           string                  `json:"transcript_sha256,omitempty"`
+	Executed       bool                    `json:"executed"` // else it was answered without
 	Step           int                     `json:"step"`
 	Tool           string                  `json:"tool"`
 	ModelCallID    string                  `json:"model_call_id,omitempty"`

@@ -1,0 +1,269 @@
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/tool"
+)
+
+// Past is what a run has on record of its worker: what the model was sent, what
+// it answered, and the result of every call, in order. A worker that continues
+// a run, or whose run is replayed, does all of it again: its model answers from
+// Past.Reply and its tools from Past.Result, while the Session counts what it is
+// told, and records nothing, until the record is at its end. What does not
+// follow the record ends the run. So whatever a worker keeps in memory is what
+// it was. It is driven by one goroutine.
+type Past struct {
+	mu    sync.Mutex
+	said  []saying
+	at    int
+	begun string        // the id of the call that had begun, and has no result
+	live  chan struct{} // closed at the end of the record
+	now   time.Time     // as the record has it
+
+	strict bool         // a replay: there is nothing after the end
+	stop   func()       // ends a replay's context as the run's was ended
+	stopAt int          // what has been told of when that is
+	ready  func(saying) // told of what is between the worker's entries
+	off    []Difference
+}
+
+// saying is one entry of the transcript, or a record between entries.
+type saying struct {
+	kind audit.Kind
+	time time.Time
+	step int
+	data json.RawMessage // of the transcript
+	call toolRecord      // of audit.KindTool
+	id   string          // its call_id
+}
+
+// Difference is where a replayed run does not do what is on record.
+type Difference struct {
+	Step     int    `json:"step"`
+	Recorded string `json:"recorded"`
+	Replayed string `json:"replayed"`
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("step %d: recorded %s; replayed %s", d.Step, d.Recorded, d.Replayed)
+}
+
+// OffRecordError says that a worker did not do again what is on record.
+type OffRecordError struct{ Difference }
+
+func (e *OffRecordError) Error() string { return "this is not what is on record: " + e.String() }
+
+// Hint says what to do.
+func (e *OffRecordError) Hint() string {
+	return "the record is followed by the version of rein, and the configuration, that made it"
+}
+
+// Driving reports whether the record is still followed. A nil Past is at its
+// end.
+func (p *Past) Driving() bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at < len(p.said)
+}
+
+// clock is the time of the record while that is followed.
+func (p *Past) clock() time.Time {
+	if p == nil {
+		return time.Now()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at < len(p.said) || p.strict {
+		return p.now
+	}
+	return time.Now()
+}
+
+// next is the entry that is to come; ok is false at the end.
+func (p *Past) next() (s saying, ok bool) {
+	if p == nil {
+		return s, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at == len(p.said) {
+		return s, false
+	}
+	return p.said[p.at], true
+}
+
+// Reply is the answer on record to the request just made, as the worker said it
+// (Said.Data). It is nil where the record is at its end.
+func (p *Past) Reply() json.RawMessage {
+	if s, ok := p.next(); ok && s.kind == audit.KindModelReply {
+		return s.data
+	}
+	return nil
+}
+
+// Result is the result on record of the call, which has begun. begun says that
+// rein had begun the call and has no result of it; without a result and without
+// begun, the call is a new one.
+func (p *Past) Result(c tool.Call) (res *tool.Result, begun bool) {
+	s, ok := p.next()
+	if !ok {
+		return nil, p != nil && c.ID == p.begun
+	}
+	if s.kind != audit.KindTool || s.id != c.ID {
+		return nil, false
+	}
+	var told toldResult
+	if json.Unmarshal(s.data, &told) != nil {
+		return nil, false
+	}
+	told.Result.OutputBytes = s.call.OutputBytes
+	return &told.Result, false
+}
+
+// callID is the id of the call that is about to be made: that of the record.
+func (p *Past) callID() string {
+	if p == nil {
+		return ""
+	}
+	if s, ok := p.next(); ok {
+		return s.id // empty where no call follows, and told of when it is made
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := p.begun
+	if id != "" && p.strict {
+		return ""
+	}
+	return id
+}
+
+// follow takes one entry of a worker as that of the record, and reports whether
+// it was: at the end of the record the entry is a new one.
+func (p *Past) follow(kind audit.Kind, step int, what string) (bool, error) {
+	s, ok := p.next()
+	if !ok {
+		return false, p.over(step, what)
+	}
+	if s.kind != kind || s.step != step {
+		return true, p.differs(step, s.what(), what)
+	}
+	p.advance()
+	return true, nil
+}
+
+// over is what comes of doing more than is on record: a replay ends there.
+func (p *Past) over(step int, what string) error {
+	if p == nil || !p.strict {
+		return nil
+	}
+	return p.differs(step, "nothing more", what)
+}
+
+func (p *Past) differs(step int, recorded, replayed string) error {
+	d := Difference{Step: step, Recorded: recorded, Replayed: replayed}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.off = append(p.off, d); len(p.off) > 1 {
+		p.off = p.off[:1] // what follows it follows from it
+	}
+	return &OffRecordError{p.off[0]}
+}
+
+// advance goes on to the next entry of the worker's.
+func (p *Past) advance() {
+	p.mu.Lock()
+	p.now = p.said[p.at].time
+	p.at++
+	p.mu.Unlock()
+	p.settle()
+}
+
+// settle passes what is no entry of the worker's, and tells of the end.
+func (p *Past) settle() {
+	for {
+		s, ok := p.next()
+		if !ok {
+			break
+		}
+		if s.kind == audit.KindModelRequest || s.kind == audit.KindModelReply || s.kind == audit.KindTool {
+			break
+		}
+		if p.ready != nil {
+			p.ready(s)
+		}
+		p.mu.Lock()
+		p.at++
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil && p.at >= p.stopAt {
+		p.stop()
+		p.stop = nil
+	}
+	if p.at == len(p.said) {
+		select {
+		case <-p.live:
+		default:
+			close(p.live)
+		}
+	}
+}
+
+// what names an entry.
+func (s saying) what() string {
+	switch s.kind {
+	case audit.KindModelRequest:
+		return "a request to the model"
+	case audit.KindModelReply:
+		return "a reply"
+	}
+	return s.call.what()
+}
+
+// what names a call and what became of it, as far as a loop decides it.
+func (t toolRecord) what() string {
+	return callName(t.Tool, t.Parameters, t.Executed, t.Error)
+}
+
+func callName(name, parameters string, executed bool, e *tool.Error) string {
+	s := fmt.Sprintf("%s %s", name, parameters)
+	if !executed {
+		s += ", not executed"
+	}
+	if e != nil {
+		s += " (" + string(e.Class) + " " + e.Code + ")"
+	}
+	return s
+}
+
+// toldResult is what the transcript has of a call.
+type toldResult struct {
+	CallID      string      `json:"call_id"`
+	ModelCallID string      `json:"model_call_id,omitempty"`
+	Tool        string      `json:"tool"`
+	Result      tool.Result `json:"result"`
+}
+
+// errNoTranscript says why a run can be neither resumed nor replayed.
+var errNoTranscript = errors.New("the run kept no transcript, so what was said is not known")
+
+// followCall takes a call that has ended as that of the record. What was
+// executed, and what class of failure came of it, is the loop's doing.
+func (r *runner) followCall(c tool.Call, step int, res tool.Result, executed bool) (bool, error) {
+	what := callName(c.Name, Summarize(c, r.o.Masker), executed, res.Err)
+	s, ok := r.past.next()
+	if ok && s.kind == audit.KindTool && (s.id != c.ID || s.call.what() != what) {
+		return true, r.past.differs(step, s.what(), what)
+	}
+	return r.past.follow(audit.KindTool, step, what)
+}
