@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
@@ -16,17 +15,20 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 	var results []model.ToolResult
 	var out run.Outcome
 	var cause error
-	done := false
-	for _, mc := range reply.Message.Calls {
-		call := tool.Call{ID: c.s.NewCallID(), ModelID: mc.ID, Name: mc.Name, Arguments: json.RawMessage(mc.Arguments)}
-		var no *tool.Error // why it is not executed
+	var last *tool.Error // why the last call came to nothing
+	done, useful := false, false
+	if c.cuts++; reply.Stop != model.StopLength {
+		c.cuts = 0
+	}
+	for i, mc := range reply.Message.Calls {
+		call := c.named(mc)
+		no := c.withheld(reply, i) // why it is not executed
 		switch {
 		case done || cause != nil:
 			no = notExecuted("an earlier call of this reply ended the work")
 		case blocked != nil:
 			no = tool.Explain(tool.OpRun, "", blocked)
-		case reply.Stop == model.StopLength:
-			no = notExecuted(fmt.Sprintf("your reply was cut off after %d tokens, and a cut call is not executed", c.MaxOutputTokens))
+		case no != nil:
 		case ctx.Err() != nil:
 			no = notExecuted("the run has ended")
 		default:
@@ -44,6 +46,9 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 			res, cause = c.call(ctx, call)
 			out, done = c.verdict(res)
 		}
+		if useful = useful || !c.hopeless(res.Err); !useful {
+			last = res.Err
+		}
 		results = append(results, model.ToolResult{ID: mc.ID, Name: mc.Name, Content: wrap(call.Name, res), IsError: !res.OK})
 	}
 	c.req.Messages = append(c.req.Messages, model.Message{Role: model.RoleTool, Results: results})
@@ -54,8 +59,16 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 		return run.Outcome{Answer: reply.Message.Text}, true, context.Cause(ctx)
 	case blocked != nil && !done:
 		return run.Outcome{}, false, blocked
+	case !useful && !done:
+		return c.unusable(last.Message, reply.Message.Text)
 	}
+	c.bad = 0
 	return out, done, nil
+}
+
+// named is a call as rein knows it.
+func (c *conversation) named(mc model.ToolCall) tool.Call {
+	return tool.Call{ID: c.s.NewCallID(), ModelID: mc.ID, Name: mc.Name, Arguments: json.RawMessage(mc.Arguments)}
 }
 
 // codeNotExecuted is the code of a call that was not executed.

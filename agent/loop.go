@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/model"
@@ -25,6 +24,9 @@ type conversation struct {
 	told int
 	// finished: sandbox_kill has been called, and only an answer is missing.
 	finished bool
+	// What the model did wrong, see replies.go.
+	bad, cuts int // replies in a row
+	repaired  bool
 }
 
 // Work runs the loop until the model answers without calling a tool, a limit
@@ -69,21 +71,7 @@ func (c *conversation) turn(ctx context.Context) (run.Outcome, bool, error) {
 		out, err := c.givenUp(ctx, err)
 		return out, true, err
 	}
-	spent := c.spend(reply)
-	c.req.Messages = append(c.req.Messages, reply.Message)
-	switch {
-	case reply.Stop == model.StopRefusal:
-		return run.Outcome{Reason: run.Failed, Answer: reply.Message.Text, Detail: "the model refused"}, true, spent
-	case len(reply.Message.Calls) > 0:
-		out, done, err := c.calls(ctx, reply, spent)
-		return out, done, err
-	case spent != nil:
-		return run.Outcome{}, false, spent
-	case reply.Stop == model.StopLength:
-		c.say(fmt.Sprintf("Your reply was cut off after %d tokens. Go on, more briefly.", c.MaxOutputTokens))
-		return run.Outcome{}, false, nil
-	}
-	return run.Outcome{Reason: run.Done, Answer: reply.Message.Text}, true, nil
+	return c.answer(ctx, reply, c.spend(reply))
 }
 
 // say adds a message of rein's own, as the user's side.

@@ -14,9 +14,9 @@ import (
 	"github.com/rein-sh/rein/evidence"
 )
 
-// maxArguments bounds what is parsed of one call, in bytes: a file as large as
+// MaxArguments bounds what is parsed of one call, in bytes: a file as large as
 // write_file takes, escaped.
-const maxArguments = 8 << 20
+const MaxArguments = 8 << 20
 
 func resolve(schema json.RawMessage) (*jsonschema.Resolved, error) {
 	var s jsonschema.Schema
@@ -34,8 +34,8 @@ func object(raw json.RawMessage) (any, error) {
 	if s := string(bytes.TrimSpace(raw)); s == "" || s == "null" {
 		return map[string]any{}, nil
 	}
-	if len(raw) > maxArguments {
-		return nil, fmt.Errorf("the arguments have %d bytes, more than %d", len(raw), maxArguments)
+	if len(raw) > MaxArguments {
+		return nil, fmt.Errorf("the arguments have %d bytes, more than %d", len(raw), MaxArguments)
 	}
 	if !utf8.Valid(raw) {
 		return nil, errors.New("the arguments are not UTF-8")
