@@ -121,7 +121,7 @@ func TestRequest(t *testing.T) {
 			{"role": "system", "content": "S"},
 			{"role": "user", "content": "U"},
 			{"role": "assistant", "tool_calls": [
-				{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}},
+				{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"INVALID_JSON\":\"{\"}"}},
 				{"id": "2", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
 			{"role": "tool", "tool_call_id": "1", "content": "R1"},
 			{"role": "tool", "tool_call_id": "2", "content": "R2"},

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/shared"
@@ -86,7 +87,7 @@ func assistant(msg model.Message) sdk.ChatCompletionMessageParamUnion {
 			OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
 				ID: c.ID,
 				Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{
-					Name: c.Name, Arguments: c.Arguments,
+					Name: c.Name, Arguments: arguments(c.Arguments),
 				},
 			},
 		})
@@ -96,4 +97,19 @@ func assistant(msg model.Message) sdk.ChatCompletionMessageParamUnion {
 		a.SetExtraFields(map[string]any{"reasoning_content": k.Content})
 	}
 	return sdk.ChatCompletionMessageParamUnion{OfAssistant: &a}
+}
+
+// arguments are what the model wrote, where that is an object. Servers that
+// parse them for a template refuse the whole conversation otherwise, this time
+// and each time after.
+func arguments(s string) string {
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(s), &object) == nil && object != nil {
+		return s
+	}
+	if strings.TrimSpace(s) == "" {
+		return "{}"
+	}
+	b, _ := json.Marshal(map[string]string{"INVALID_JSON": s}) // a string always encodes
+	return string(b)
 }
