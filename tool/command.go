@@ -169,9 +169,13 @@ func (b *builtin) result(r sandbox.Result) Result {
 		evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Masker: b.Sandbox.Masker()})
 	res.Stdout, res.Stderr = shown.Stdout.Text, shown.Stderr.Text
 	res.account(shown)
-	if r.Spill != nil && (res.Truncated || !r.Spill.Complete) {
-		res.Spill = &Spill{Path: r.Spill.Path, Bytes: r.Spill.Bytes, Lines: r.Spill.Lines}
+	if r.Spill != nil {
+		res.Kept = &Spill{Path: r.Spill.Path, Bytes: r.Spill.Bytes, Lines: r.Spill.Lines}
+		if res.Truncated || !r.Spill.Complete {
+			res.Spill = res.Kept
+		}
 	}
+	res.shorten = b.shortenOutput(r)
 	res.Err = exitError(r)
 	return res
 }

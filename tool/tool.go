@@ -91,6 +91,11 @@ type Result struct {
 	OutputBytes int64 `json:"-"`
 	// Known is true when this call id had been used before and nothing was run.
 	Known bool `json:"-"`
+	// Kept is where all of the output is, also when all of it is shown; nil:
+	// nowhere.
+	Kept *Spill `json:"-"`
+	// shorten shows less of the output or content.
+	shorten func(r *Result, bytes int)
 }
 
 // Error says why a call failed, when something else than a command's own exit

@@ -1,0 +1,52 @@
+package tool
+
+import (
+	"strings"
+
+	"github.com/rein-sh/rein/evidence"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Shortened returns the result with no more than so many bytes of output or
+// content shown, cut from what the command printed or the file holds, with
+// exact counts and the place to read on. A result that cannot be shortened is
+// returned as it is.
+func (r Result) Shortened(bytes int) Result {
+	if r.shorten != nil && bytes > 0 {
+		r.shorten(&r, bytes)
+	}
+	return r
+}
+
+// shortenOutput shows less of a command's output.
+func (b *builtin) shortenOutput(from sandbox.Result) func(*Result, int) {
+	return func(r *Result, bytes int) {
+		stdout, stderr := from.Printed()
+		shown := evidence.Show(evidence.Stream(stdout), evidence.Stream(stderr),
+			evidence.Options{Bytes: min(bytes, b.limits.OutputBytes), Lines: b.limits.OutputLines, Masker: b.Sandbox.Masker()})
+		r.Stdout, r.Stderr = shown.Stdout.Text, shown.Stderr.Text
+		r.account(shown)
+		if r.Truncated && r.Spill == nil {
+			r.Spill = r.Kept
+		}
+	}
+}
+
+// shortenContent shows fewer lines of a file, from the first one asked for.
+func shortenContent(first int64) func(*Result, int) {
+	return func(r *Result, bytes int) {
+		if len(r.Stdout) <= bytes {
+			return
+		}
+		end := strings.LastIndexByte(r.Stdout[:bytes], '\n') + 1
+		if end == 0 { // one line that is longer: its two ends, and no place to read on
+			r.Stdout = evidence.Show(evidence.Text([]byte(r.Stdout)), evidence.Stream{}, evidence.Options{Bytes: bytes}).Stdout.Text
+			r.Truncated = true
+			return
+		}
+		file := *r.File
+		file.SHA256 = ""
+		file.NextOffset = first + int64(strings.Count(r.Stdout[:end], "\n"))
+		r.Stdout, r.File, r.Truncated = r.Stdout[:end], &file, true
+	}
+}
