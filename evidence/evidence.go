@@ -9,6 +9,7 @@ package evidence
 import (
 	"bytes"
 
+	"github.com/rein-sh/rein/evidence/clue"
 	"github.com/rein-sh/rein/secret"
 )
 
@@ -39,6 +40,9 @@ type Stream struct {
 	Tail []byte
 	// HeadLines is not used: the newlines of Head are counted.
 	HeadLines int64
+	// Kept are pieces of what is missing between Head and Tail, in order. Pieces
+	// that cannot be where they say are left out.
+	Kept []clue.Piece
 }
 
 // Text returns the Stream of a text that is there completely.

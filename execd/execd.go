@@ -11,6 +11,8 @@ package execd
 import (
 	"strings"
 	"time"
+
+	"github.com/rein-sh/rein/evidence/clue"
 )
 
 // Port is the port execd listens on inside a sandbox (OpenSandbox's default).
@@ -19,6 +21,9 @@ const Port = 44772
 // PauseTimeout is how long processes may take to stop. One that waits for a disk
 // does not stop before it has its answer.
 const PauseTimeout = 5 * time.Second
+
+// ClearTimeout is how long a Clear may take.
+const ClearTimeout = 15 * time.Second
 
 // TokenHeader carries the access token. It is required on every route,
 // including /ping.
@@ -175,6 +180,10 @@ type Output struct {
 	// HeadLines counts the newlines in Head, so that a reader can say at which
 	// line the omitted part begins.
 	HeadLines int64 `json:"head_lines,omitempty"`
+	// Kept are lines of the part left out that say how the command went, in
+	// order, each with its place. A daemon that does not look for them sends
+	// none. They count towards what is captured.
+	Kept []clue.Piece `json:"kept,omitempty"`
 }
 
 // Spill is the file with a command's full output: both streams in the order
@@ -251,12 +260,18 @@ type Features struct {
 	PortOwner  bool   `json:"port_owner"`
 	Sessions   bool   `json:"sessions"` // with stderr apart and call ids
 	PTY        bool   `json:"pty"`
+	Clear      bool   `json:"clear"` // all that commands left behind can be ended
 	// Separation is "full" when user code runs under another uid than execd,
 	// "reduced" otherwise.
 	Separation string `json:"separation"`
 	User       string `json:"user"` // name or uid that commands run as
 	// Reduced says in words what confinement of commands does not hold here.
 	Reduced []string `json:"reduced,omitempty"`
+}
+
+// Cleared is the answer of POST /rein/clear: how many processes were ended.
+type Cleared struct {
+	Processes int `json:"processes"`
 }
 
 // PortOwner is the answer of GET /rein/port?local=N: the command that holds a

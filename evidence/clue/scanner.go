@@ -1,0 +1,311 @@
+package clue
+
+import (
+	"bytes"
+	"math/bits"
+	"slices"
+)
+
+// Scanner judges the lines of a stream, each by itself, by what stands beside
+// it, and by how many are like it. It keeps those that are worth most.
+type Scanner struct {
+	limit int  // bytes of kept lines
+	copy  bool // it keeps what is in them
+
+	offset int64 // of what comes next
+	number int64 // of the line that comes next, or that is open
+	open   []byte
+	opened int64 // where the open line began
+	long   bool  // the open line is longer than what is kept of it
+
+	counts   []uint32 // lines of each shape; shapes are few, and some share a count
+	lines    int      // judged
+	shapes   int      // different ones
+	kept     []line
+	bytes    int
+	floor    int // what a line must be worth, since worse ones were dropped
+	follow   int // how many lines are still kept for the one before them
+	before   [2]line
+	nBefore  int
+	previous bool // lines of before are in kept
+}
+
+type line struct {
+	start, end int64
+	number     int64
+	own        int16
+	nth        uint16 // of its shape, when it came
+	shape      uint16
+	good       bool
+	empty      bool
+	text       []byte
+}
+
+const (
+	shapeBits = 12
+	maxKept   = 4096 // lines
+	lineCost  = 32   // bytes that a kept line counts besides its text
+	// following is how many lines after one that states a failure belong to it.
+	following = 6
+	anchor    = 40 // what a line must be worth for others to belong to it
+	least     = 12 // what a line is kept for
+)
+
+// New returns a Scanner that keeps at most limit bytes of lines, and a copy of
+// them.
+func New(limit int) *Scanner {
+	s := Index(limit)
+	s.copy = true
+	return s
+}
+
+// Index returns a Scanner that keeps no text, only where the lines are.
+func Index(limit int) *Scanner {
+	return &Scanner{limit: limit, number: 1, counts: make([]uint32, 1<<shapeBits)}
+}
+
+// Write takes the stream's next bytes. It does not keep p.
+func (s *Scanner) Write(p []byte) {
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			s.hold(p)
+			return
+		}
+		if len(s.open) == 0 && !s.long {
+			s.opened = s.offset
+			s.offset += int64(i + 1)
+			s.take(p[:min(i+1, MaxLine)])
+		} else {
+			s.hold(p[:i+1])
+			s.end()
+		}
+		s.number++
+		p = p[i+1:]
+	}
+}
+
+// hold keeps the beginning of a line that is not all there.
+func (s *Scanner) hold(p []byte) {
+	if len(s.open) == 0 && !s.long {
+		s.opened = s.offset
+	}
+	s.offset += int64(len(p))
+	n := min(MaxLine-len(s.open), len(p))
+	s.open = append(s.open, p[:n]...)
+	s.long = s.long || n < len(p)
+}
+
+// end judges a line that came in pieces.
+func (s *Scanner) end() {
+	if len(s.open) > 0 {
+		s.take(s.open)
+	}
+	s.open, s.long = s.open[:0], false
+}
+
+// Skip says that so many bytes with so many newlines are not there. What was
+// open ends, and what follows is no neighbour of it.
+func (s *Scanner) Skip(size, newlines int64) {
+	s.end()
+	s.offset += size
+	s.number += newlines
+	s.follow, s.nBefore = 0, 0
+}
+
+// take judges a line: l is all of it, or its first MaxLine bytes.
+func (s *Scanner) take(l []byte) {
+	r := read(l)
+	shape := uint16(r.shape >> (32 - shapeBits))
+	if s.counts[shape] == 0 {
+		s.shapes++
+	}
+	s.counts[shape]++
+	s.lines++
+	now := line{start: s.opened, end: s.opened + int64(len(l)), number: s.number, own: r.score, shape: shape,
+		nth: uint16(min(s.counts[shape], 1<<16-1)), good: r.good, empty: r.empty}
+	worth := s.worth(&now)
+	keep := s.follow > 0 || worth >= max(least, s.floor) || s.counts[shape] <= 2 && s.floor < least
+	if worth >= anchor && worth >= s.floor {
+		for i := range s.nBefore {
+			s.keep(s.before[i], nil)
+		}
+		s.nBefore = 0
+		s.follow = following + 1
+	}
+	if s.follow > 0 {
+		s.follow--
+	}
+	if keep {
+		s.keep(now, l)
+		s.nBefore = 0
+		return
+	}
+	s.remember(now, l)
+}
+
+// remember holds on to the last lines that were not kept.
+func (s *Scanner) remember(l line, text []byte) {
+	if s.nBefore == len(s.before) {
+		s.before[0], s.before[1] = s.before[1], s.before[0]
+		s.nBefore--
+	}
+	b := &s.before[s.nBefore]
+	old := b.text
+	*b = l
+	if s.copy {
+		b.text = append(old[:0], text...)
+	}
+	s.nBefore++
+}
+
+func (s *Scanner) keep(l line, text []byte) {
+	if s.copy {
+		if text == nil {
+			text = l.text
+		}
+		l.text = bytes.Clone(text)
+	}
+	s.kept = append(s.kept, l)
+	s.bytes += int(l.end-l.start) + lineCost
+	if s.bytes > 2*s.limit || len(s.kept) > 2*maxKept {
+		s.prune()
+	}
+}
+
+// worth is what a line is worth for itself: less the more there are like it, and
+// something when there is none.
+func (s *Scanner) worth(l *line) int {
+	w, n := int(l.own), s.counts[l.shape]
+	if w > 0 {
+		w -= min(24, 2*bits.Len16(l.nth)-2)
+		if n > 16 {
+			w -= min(18, 3*bits.Len32(n/16)-3)
+		}
+		if l.own >= anchor {
+			w = max(w, least)
+		}
+	}
+	if !l.good && !l.empty && s.lines >= 100 && s.shapes*4 < s.lines {
+		switch {
+		case n == 1:
+			w += 20
+		case n == 2:
+			w += 12
+		case n <= 4:
+			w += 6
+		}
+	}
+	return min(max(w, 0), Top)
+}
+
+// shares is what part of a line's worth its neighbours have: of those after it,
+// and of those before.
+var (
+	after  = [following]int{62, 54, 46, 40, 34, 28}
+	ahead  = [2]int{40, 24}
+	lesser = 8 // for lines that report success
+)
+
+// scores is what each kept line is worth among its neighbours.
+func (s *Scanner) scores() []int {
+	w := make([]int, len(s.kept))
+	own := make([]int, len(s.kept))
+	for i := range s.kept {
+		own[i] = s.worth(&s.kept[i])
+		w[i] = own[i]
+	}
+	lend := func(from, to, share int) {
+		if to < 0 || to >= len(w) {
+			return
+		}
+		if s.kept[to].good {
+			share /= lesser
+		}
+		w[to] = max(w[to], own[from]*share/100)
+	}
+	for i := range s.kept {
+		if own[i] < anchor {
+			continue
+		}
+		for d := range following {
+			if j := i + 1 + d; j < len(w) && s.kept[j].number == s.kept[i].number+int64(d)+1 {
+				lend(i, j, after[d])
+			}
+		}
+		for d := range ahead {
+			if j := i - 1 - d; j >= 0 && s.kept[j].number == s.kept[i].number-int64(d)-1 {
+				lend(i, j, ahead[d])
+			}
+		}
+	}
+	return w
+}
+
+// prune drops what is worth least, down to the limit.
+func (s *Scanner) prune() {
+	w := s.scores()
+	order := make([]int, len(w))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return w[b] - w[a] })
+	size, n := 0, 0
+	for n < len(order) && n < maxKept {
+		l := &s.kept[order[n]]
+		if size += int(l.end-l.start) + lineCost; size > s.limit {
+			break
+		}
+		n++
+	}
+	if n < len(order) {
+		s.floor = max(s.floor, w[order[n]])
+	}
+	order = order[:n]
+	slices.Sort(order)
+	s.bytes = 0
+	for i, at := range order {
+		s.kept[i] = s.kept[at]
+		s.bytes += int(s.kept[i].end-s.kept[i].start) + lineCost
+	}
+	clear(s.kept[n:])
+	s.kept = s.kept[:n]
+}
+
+// Lines ends the stream and returns the lines that were kept, in order.
+func (s *Scanner) Lines() []Line {
+	s.end()
+	if s.bytes > s.limit {
+		s.prune()
+	}
+	out := make([]Line, len(s.kept))
+	for i, w := range s.scores() {
+		l := &s.kept[i]
+		out[i] = Line{Start: l.start, End: l.end, Number: l.number, Score: w}
+	}
+	return out
+}
+
+// Pieces ends the stream and returns what was kept of its part [from, to), in
+// order, lines that follow one another in one piece.
+func (s *Scanner) Pieces(from, to int64) []Piece {
+	s.end()
+	if s.bytes > s.limit {
+		s.prune()
+	}
+	var out []Piece
+	var end int64
+	for i := range s.kept {
+		l := &s.kept[i]
+		if l.start < from || l.end > to {
+			continue
+		}
+		if n := len(out); n > 0 && l.start == end {
+			out[n-1].Data = append(out[n-1].Data, l.text...)
+		} else {
+			out = append(out, Piece{Offset: l.start, Line: l.number, Data: bytes.Clone(l.text)})
+		}
+		end = l.end
+	}
+	return out
+}

@@ -1,0 +1,264 @@
+package clue
+
+// Score says what a line is worth by itself, without its surroundings: 0 to Top.
+func Score(line []byte) int {
+	r := read(line)
+	return int(r.score)
+}
+
+// scanned bounds how much of a line is looked at.
+const scanned = 512
+
+// reading is what one pass over a line finds.
+type reading struct {
+	score int16
+	shape uint32 // the same for lines that differ in names and numbers only
+	good  bool   // it reports success
+	empty bool
+}
+
+// reader is the state of that pass.
+type reader struct {
+	line []byte
+	at   int
+
+	best, more     int  // the strongest sign, and the sum of the others
+	letters        bool // a letter has been seen: the line's beginning is over
+	words          int
+	colon          bool // what came last besides blanks opens a statement: ":", "]", "|"
+	tokenStart     int  // where the run of bytes without blanks began
+	tokenPath      bool // it has a letter and a "." or "/"
+	place          int8 // 1: names a place in a file, 2: begins with it
+	frame          bool // a line of a stack trace
+	level          int  // the first level named: 1 mild, 2 quiet; 0 none or failure
+	good           bool
+	lastWord       kind
+	lastEnd        int
+	undo, undoMore int  // best and more before the last word of failure
+	loud           bool // a word of failure in capitals
+	number         int  // the last number: -1 none, else whether it is not 0
+	numberEnd      int
+	negated        bool
+	single         byte // the line begins with a single capital letter
+
+	shape shaper
+}
+
+// read judges a line.
+func read(line []byte) reading {
+	for n := len(line); n > 0 && (line[n-1] == '\n' || line[n-1] == '\r'); n-- {
+		line = line[:n-1]
+	}
+	r := reader{line: line[:min(len(line), scanned)], number: -1}
+	r.start()
+	for r.at < len(r.line) {
+		switch c := r.line[r.at]; classes[c] {
+		case letter:
+			r.word()
+		case digit:
+			r.digits()
+		case blank:
+			r.at++
+			r.tokenStart, r.tokenPath = r.at, false
+		case escape:
+			r.at += Escape(r.line[r.at:])
+			r.tokenStart = r.at
+		case high:
+			r.mark()
+		case joins:
+			r.tokenPath = r.tokenPath || c == '.' || c == '/'
+			r.shape.join()
+			r.colon = r.colon && c != '.'
+			r.at++
+		default:
+			r.shape.punct(c)
+			r.colon = r.colon && (c == '"' || c == '\'') || c == ':' || c == '=' || c == ']' || c == '|' || c == '*' || c == '>' || c == '[' || c == '!' || c == ')' && r.place == 2
+			if c == '(' || c == '[' || c == '"' || c == '\'' || c == '=' || c == '<' {
+				r.tokenStart, r.tokenPath = r.at+1, false
+			}
+			r.at++
+		}
+	}
+	return r.verdict()
+}
+
+// start takes the signs of the very beginning.
+func (r *reader) start() {
+	l := r.line
+	indent := 0
+	for indent < len(l) && (l[indent] == ' ' || l[indent] == '\t') {
+		indent++
+	}
+	r.shape.indent(l[:indent])
+	l = l[indent:]
+	switch {
+	case len(l) > 4 && l[0] == '>' && l[1] == ' ' && l[2] == ' ' && l[3] == ' ':
+		r.sign(45) // the line that failed, quoted
+	case len(l) > 3 && (l[0] == '*' && l[1] == '*' && l[2] == '*' || l[0] == '!' && l[1] == '!') && l[3] != '*':
+		r.sign(25)
+	}
+	if len(l) > 2 && l[0] >= 'A' && l[0] <= 'Z' && (l[1] == ':' && l[2] == ' ' || l[1] == ' ' && l[2] == ' ') {
+		r.single = l[0]
+	}
+	if n := numbering(l); n > 0 {
+		r.sign(36)
+	}
+}
+
+// numbering is the length of "12) " at the beginning of l.
+func numbering(l []byte) int {
+	n := 0
+	for n < len(l) && n < 4 && classes[l[n]] == digit {
+		n++
+	}
+	if n > 0 && n+2 < len(l) && l[n] == ')' && l[n+1] == ' ' {
+		return n + 2
+	}
+	return 0
+}
+
+func (r *reader) sign(n int) {
+	if n > r.best {
+		n, r.best = r.best, n
+	}
+	r.more += n
+}
+
+// mark reads a character beyond ASCII: ticks and crosses.
+func (r *reader) mark() {
+	l := r.line[r.at:]
+	r.at++
+	r.shape.join()
+	if len(l) < 3 || r.letters {
+		return
+	}
+	switch {
+	case l[0] == 0xe2 && l[1] == 0x9c && (l[2] >= 0x95 && l[2] <= 0x98), // ✕✖✗✘
+		l[0] == 0xe2 && l[1] == 0x9d && l[2] == 0x8c, // ❌
+		l[0] == 0xe2 && l[1] == 0xa8 && l[2] == 0xaf, // ⨯
+		l[0] == 0xc3 && l[1] == 0x97 && l[2] == ' ',  // ×
+		l[0] == 0xe2 && l[1] == 0x97 && l[2] == 0x8f: // ●
+		r.sign(60)
+		r.colon = true
+	case l[0] == 0xe2 && l[1] == 0x9c && (l[2] == 0x93 || l[2] == 0x94 || l[2] == 0x85), // ✓✔✅
+		l[0] == 0xe2 && l[1] == 0x88 && l[2] == 0x9a: // √
+		r.good = true
+	}
+}
+
+// digits reads a number, and what it says with the word before it.
+func (r *reader) digits() {
+	l, from := r.line, r.at
+	zero := true
+	for r.at < len(l) && classes[l[r.at]] == digit {
+		zero = zero && l[r.at] == '0'
+		r.at++
+	}
+	r.shape.join()
+	next := r.peek(0)
+	if next == '.' && classes[r.peek(1)] == digit || classes[next] == letter {
+		r.number = -1
+		return
+	}
+	before := byte(0)
+	if from > 0 {
+		before = l[from-1]
+	}
+	if r.tokenPath && (before == ':' || before == '(') {
+		r.placed(next)
+	}
+	r.number, r.numberEnd = 1, r.at
+	if zero {
+		r.number = 0
+	}
+	if gap := from - r.lastEnd; gap > 4 || gap < 1 || !separates(l[r.lastEnd:from]) {
+		return
+	}
+	switch {
+	case r.lastWord == severe && zero:
+		r.retract()
+	case r.lastWord == severe:
+		r.sign(55)
+	case r.lastWord == exits && !zero:
+		r.sign(50)
+	}
+}
+
+// separates reports whether only ":", "=", "(" and blanks are in b.
+func separates(b []byte) bool {
+	for _, c := range b {
+		if c != ' ' && c != ':' && c != '=' && c != '(' && c != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
+// retract takes back what the last word of failure gave: there were none.
+func (r *reader) retract() {
+	r.best, r.more, r.loud = r.undo, r.undoMore, false
+	r.lastWord = plain
+}
+
+// placed notes a place in a file: a path before a number.
+func (r *reader) placed(next byte) {
+	first := r.words <= 3 && firstToken(r.line[:r.tokenStart])
+	if next == ':' || next == ')' || next == ',' || next == 0 || next == ' ' || next == ']' || next == '"' {
+		if first {
+			r.place = 2
+			r.colon = true
+		} else if r.place == 0 {
+			r.place = 1
+		}
+	}
+	if next == ' ' && r.peek(1) == '+' && r.peek(2) == '0' {
+		r.frame = true
+	}
+}
+
+// firstToken reports whether b, what stands before a path, is no statement:
+// nothing, marks, or "at".
+func firstToken(b []byte) bool {
+	n := 0
+	for _, c := range b {
+		if classes[c] == letter {
+			n++
+		}
+	}
+	return n == 0 || n <= 4
+}
+
+func (r *reader) peek(n int) byte {
+	if r.at+n < len(r.line) {
+		return r.line[r.at+n]
+	}
+	return 0
+}
+
+// verdict adds up.
+func (r *reader) verdict() reading {
+	if r.single == 'E' {
+		r.sign(62)
+	}
+	s := r.best + min(r.more/4, 20)
+	switch {
+	case r.frame:
+		s = min(s, 14)
+	case r.level == 2 && r.loud:
+		s = min(s, 52)
+	case r.level == 2:
+		s = min(s/2, 28)
+	case r.level == 1:
+		s = min(s, 30)
+	case r.place == 2 && s > 0:
+		s += 24
+	case r.place == 2:
+		s = 32
+	case r.place == 1 && s > 0:
+		s += 8
+	}
+	if r.good && r.best < 60 {
+		s = min(s, 4)
+	}
+	return reading{score: int16(min(s, Top)), shape: r.shape.sum(), good: r.good && r.best < 60, empty: !r.letters && r.best == 0 && r.place == 0}
+}

@@ -1,0 +1,115 @@
+package clue
+
+// kind is what a word means in a log.
+type kind uint8
+
+const (
+	plain    kind = iota
+	severe        // states a failure
+	cause         // says what was wrong
+	compared      // one half of a comparison
+	mild          // a level below failure
+	quiet         // a level below that
+	good          // states success
+	exits         // a number after it is how something ended
+	counted       // counts tests
+	negation
+	object // after "no": a failure
+)
+
+// words are English, in lower case, because programs speak it when they fail.
+var words = map[kind][]string{
+	severe: {"error", "errors", "err", "errored", "fatal", "panic", "panicked", "fail", "failed", "fails", "failure", "failures", "failing", "exception", "exceptions",
+		"crash", "crashed", "critical", "crit", "abort", "aborted", "segfault", "segmentation", "assert", "assertion", "traceback", "unhandled", "uncaught", "caused", "emerg", "severe"},
+	cause: {"cannot", "couldn", "unable", "undefined", "unresolved", "undeclared", "unrecognized", "unrecognised", "unexpected", "unknown", "invalid", "illegal", "incompatible",
+		"mismatch", "mismatched", "missing", "denied", "refused", "rejected", "conflict", "conflicting", "conflicts", "corrupt", "corrupted", "broken", "duplicate", "overflow",
+		"underflow", "violation", "violates", "violated", "deadlock", "leaked", "leak", "timeout", "timed", "unsatisfied", "unsatisfiable", "unmet", "unsupported", "unreachable", "killed",
+		"terminated", "dumped", "died", "wrong", "bad", "unterminated", "unclosed", "nonexistent", "ambiguous", "forbidden", "unauthorized", "raised", "threw", "thrown", "terminate",
+		"redefinition", "redeclared", "malformed", "stopping", "incorrect", "inconsistent", "impossible", "unbound", "falsifiable", "falsified", "rolled", "reverting", "unbalanced", "exceeded",
+		"disagree", "differs", "differ", "unequal", "regression", "violations"},
+	compared: {"expected", "expects", "actual", "got", "want", "wanted", "received", "left", "right", "found", "expect", "obtained", "but"},
+	mild:     {"warning", "warn", "warnings", "deprecated", "deprecation", "caution", "style", "advice"},
+	quiet:    {"info", "debug", "trace", "verbose", "notice", "note", "hint", "help", "remark", "information", "fyi", "log"},
+	good:     {"ok", "pass", "passed", "passes", "passing", "success", "successful", "successfully", "succeeded", "done"},
+	exits:    {"exit", "exited", "status", "code", "returned", "signal", "rc", "exitcode", "errno"},
+	counted:  {"tests", "test", "examples", "example", "assertions", "specs", "suites", "cases", "checks", "scenarios", "run", "ran", "summary", "problems", "issues", "steps", "expectations"},
+	negation: {"no", "not", "without", "zero", "never", "nothing", "isn", "doesn", "don", "didn", "none"},
+	object: {"such", "rule", "matching", "module", "member", "field", "method", "instance", "candidate", "candidates", "provider", "space", "route", "installation", "version", "match", "implementation",
+		"equal", "exist", "exists", "defined", "declared", "recognized", "recognised", "satisfied", "available", "allowed", "permitted", "supported", "callable", "assignable", "resolve", "valid",
+		"compatible", "be", "in", "have", "accept", "known", "bound"},
+}
+
+// The words by hash: an open-addressed table, because it is asked for every word
+// of every line.
+const tableSize = 1 << 11
+
+type entry struct {
+	hash uint32
+	kind kind
+}
+
+var table = func() (t [tableSize]entry) {
+	for k, list := range words {
+		for _, w := range list {
+			h := hashOf(w)
+			i := h % tableSize
+			for t[i].kind != plain {
+				i = (i + 1) % tableSize
+			}
+			t[i] = entry{h, k}
+		}
+	}
+	return t
+}()
+
+func lookUp(h uint32) kind {
+	for i := h % tableSize; ; i = (i + 1) % tableSize {
+		if e := table[i]; e.hash == h || e.kind == plain {
+			return e.kind
+		}
+	}
+}
+
+const (
+	hashStart = 2166136261
+	hashPrime = 16777619
+)
+
+func hashOf(w string) uint32 {
+	h := uint32(hashStart)
+	for i := range len(w) {
+		h = (h ^ uint32(w[i]|0x20)) * hashPrime
+	}
+	return h
+}
+
+// Classes of bytes.
+const (
+	other = iota
+	letter
+	digit
+	blank
+	joins // what names and paths are made of besides letters and digits
+	escape
+	high
+)
+
+var classes = func() (c [256]uint8) {
+	for b := range 256 {
+		switch {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z':
+			c[b] = letter
+		case '0' <= b && b <= '9':
+			c[b] = digit
+		case b == ' ', b == '\t', b == '\r':
+			c[b] = blank
+		case b == '_', b == '/', b == '.', b == '-', b == '\\', b == '@', b == '+':
+			c[b] = joins
+		case b == 0x1b:
+			c[b] = escape
+		case b >= 0x80:
+			c[b] = high
+		}
+	}
+	return c
+}()
