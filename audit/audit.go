@@ -90,10 +90,14 @@ const (
 	KindTerminalOutcome Kind = "terminal.outcome"     // also a detachment
 	KindClearIntent     Kind = "sandbox.clear.intent" // all that commands left behind is to be ended
 	KindCleared         Kind = "sandbox.cleared"
-	KindLimit           Kind = "limit"    // a limit was changed while the run worked
-	KindControl         Kind = "control"  // somebody answered, or stopped, the run
-	KindOutput          Kind = "output"   // the output directory was brought up to date
-	KindRestore         Kind = "restored" // a protected file is again as it was
+	KindLimit           Kind = "limit"       // a limit was changed while the run worked
+	KindControl         Kind = "control"     // somebody answered, or stopped, the run
+	KindOutput          Kind = "output"      // the output directory was brought up to date
+	KindRestore         Kind = "restored"    // a protected file is again as it was
+	KindRunInputs       Kind = "run.inputs"  // the inputs are in the sandbox
+	KindRunOutcome      Kind = "run.outcome" // how the work ended, before it is judged
+	KindRunJudged       Kind = "run.judged"  // the outputs are saved and judged
+	KindRunResumed      Kind = "run.resumed" // another process goes on
 )
 
 // Entry is what a caller gives to Append.

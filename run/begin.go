@@ -127,10 +127,14 @@ func begin(o Options) (_ *runner, err error) {
 			return nil, err
 		}
 	}
+	if err := r.keepInvocation(); err != nil {
+		return nil, err
+	}
 	r.skeleton()
 	return r, r.record(audit.KindRunStart, "", runStart{
 		Task: o.Task, Target: r.report.Target, Model: o.Model, Version: o.Version, Limits: r.report.Limits,
 		ConfigHash: o.ConfigHash, Workspace: o.Workspace.Dir, Checks: len(o.Accept),
+		Options: r.o.fingerprint(), Transcript: r.talk != nil,
 	})
 }
 
@@ -144,6 +148,8 @@ type runStart struct {
 	ConfigHash string      `json:"config_hash,omitempty"`
 	Workspace  string      `json:"workspace,omitempty"`
 	Checks     int         `json:"checks"`
+	Options    string      `json:"options_sha256,omitempty"`
+	Transcript bool        `json:"transcript"`
 }
 
 // skeleton fills the report with what is known before anything is done.
@@ -203,7 +209,7 @@ func (r *runner) record(kind audit.Kind, callID string, data any) error {
 
 // emit tells the watcher, if there is one.
 func (r *runner) emit(e Event) {
-	if r.o.Events == nil {
+	if r.o.Events == nil || r.past.Driving() {
 		return
 	}
 	r.events.Lock()

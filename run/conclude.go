@@ -108,6 +108,9 @@ func (r *runner) brake(b *budget.Breach) {
 		return
 	}
 	r.emit(Event{Kind: EventBrake, Text: fmt.Sprintf("%s: %s of %s; %s raises it", brake.Limit, brake.Used, brake.Max, brake.Flag)})
+	if r.past.Driving() {
+		return
+	}
 	if err := r.record(audit.KindBrake, "", brake); err != nil {
 		r.warn("%v", err)
 	}

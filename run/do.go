@@ -107,7 +107,7 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the sandbox could not be created"}, err), err
 	}
 	defer r.destroy(ctx)
-	if err := r.copyIn(work); err != nil {
+	if err := errors.Join(r.copyIn(work), r.keepInputs()); err != nil {
 		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the inputs could not be copied in"}, err), err
 	}
 	ended := r.renewer.start(work, stop)
@@ -115,6 +115,7 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	stop(nil)
 	<-ended
 	out = r.explain(ctx, work, out, err)
+	r.recordOutcome(out)
 	r.conclude(ctx, out)
 	return out, err
 }
@@ -212,6 +213,7 @@ func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) 
 		cancel()
 		r.failed = errors.Join(err, r.accept(shielded, checks))
 		r.network(shielded)
+		r.recordJudged()
 	})
 	<-r.finished
 	return r.said, r.failed

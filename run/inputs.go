@@ -29,6 +29,12 @@ func (r *runner) scan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.hasInputs(tree)
+	return nil
+}
+
+// hasInputs takes a workspace as that of the run.
+func (r *runner) hasInputs(tree *workspace.Tree) {
 	r.inputs = tree
 	in := &r.report.Inputs
 	in.Dir, in.Files, in.Bytes = tree.Dir, tree.Files, tree.Bytes
@@ -36,7 +42,6 @@ func (r *runner) scan(ctx context.Context) error {
 	for _, s := range tree.Skipped {
 		in.Skipped = append(in.Skipped, Skipped(s))
 	}
-	return nil
 }
 
 func (r *runner) closeInputs() {

@@ -10,6 +10,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/rein-sh/rein/budget"
@@ -65,6 +66,11 @@ type Options struct {
 	KeepOutput bool
 	// NoTranscript writes no transcript.jsonl.
 	NoTranscript bool
+
+	// Invocation is what the caller can make these options from again, after a
+	// crash: see Resume. It is kept, masked, in the run's directory; nil keeps
+	// nothing.
+	Invocation json.RawMessage
 
 	// Version of rein, Model's name and the hash of the configuration in
 	// force, for provenance.

@@ -55,13 +55,13 @@ const (
 
 // Entry is one file, directory or link of a workspace.
 type Entry struct {
-	Path   string // relative, slash-separated
-	Type   Type
-	Perm   fs.FileMode // permission bits only
-	Size   int64
-	Target string // of a link: relative, and inside the workspace
+	Path   string      `json:"path"` // relative, slash-separated
+	Type   Type        `json:"type"`
+	Perm   fs.FileMode `json:"perm"` // permission bits only
+	Size   int64       `json:"size,omitempty"`
+	Target string      `json:"target,omitempty"` // of a link: relative, and inside the workspace
 	// SHA256 of a file's content, once it has been read with Tree.Read.
-	SHA256 string
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // Skip is a path left out, and why.
@@ -81,6 +81,7 @@ type Tree struct {
 	Skipped []Skip
 	root    *os.Root
 	rules   map[string][]Patterns // directory → its ignore files, in order
+	texts   map[string][]string   // their texts
 }
 
 // Ignores reports whether the workspace's ignore files, as Scan found them,
@@ -165,7 +166,7 @@ func Scan(ctx context.Context, dir string, o Options) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scanner{ctx: ctx, o: o, t: &Tree{Dir: dir, root: root, rules: map[string][]Patterns{}}, top: map[string]*Item{}}
+	s := &scanner{ctx: ctx, o: o, t: &Tree{Dir: dir, root: root, rules: map[string][]Patterns{}, texts: map[string][]string{}}, top: map[string]*Item{}}
 	if s.o.MaxBytes == 0 {
 		s.o.MaxBytes = DefaultMaxBytes
 	}
@@ -313,6 +314,7 @@ func (s *scanner) ignoreFile(dir, name string) {
 		return
 	}
 	s.t.rules[dir] = append(s.t.rules[dir], Compile(string(data)))
+	s.t.texts[dir] = append(s.t.texts[dir], string(data))
 }
 
 func (s *scanner) tooLarge() error {
