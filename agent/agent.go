@@ -25,6 +25,14 @@ type Options struct {
 	// Price is what the model costs; nil: not known, only tokens are counted,
 	// and the report says that the cost limit is not enforced.
 	Price *Price
+	// Fallback, when set, is asked for the rest of the run once Model could not
+	// be had: after Retries repetitions, or when it asks to wait longer than the
+	// run may last. Other failures are not worked around. FallbackPrice is what
+	// it costs, as Price.
+	Fallback      model.Model
+	FallbackPrice *Price
+	// Context says what of the conversation the model is sent.
+	Context Context
 	// OnDenial says what to do when a call fails because of a policy.
 	OnDenial OnDenial
 	// Retries bounds the repetitions of one request to the model after a

@@ -23,42 +23,37 @@ const (
 
 // classOf is the class of a failed request. A request to a model changes
 // nothing, so one that was cut or timed out may be repeated.
-func classOf(kind model.Kind) tool.Class {
-	switch kind {
-	case model.KindRateLimit, model.KindOverloaded, model.KindUnavailable, model.KindTimeout, model.KindCut:
-		return tool.Retryable
-	case model.KindContext:
-		return tool.Fixable
-	case model.KindAuth, model.KindNotFound, model.KindInvalid:
-		return tool.Fatal
-	case model.KindForbidden, model.KindQuota:
-		return tool.NeedsHuman
-	}
-	return tool.Unknown
+func classOf(err error) tool.Class {
+	return tool.Classify(tool.OpModel, string(model.KindOf(err)))
 }
 
-// ask gets the model's next reply, repeating the request after retryable
-// failures and shortening it when it is too long.
+// ask gets the model's next reply: it repeats the request after retryable
+// failures, shortens it when it is too long, and asks the fallback model when
+// that one cannot be had.
 func (c *conversation) ask(ctx context.Context) (*model.Reply, error) {
 	for attempt := 0; ; {
 		reply, err := c.request(ctx, attempt)
 		if err == nil || ctx.Err() != nil {
 			return reply, err
 		}
-		switch classOf(model.KindOf(err)) {
+		switch classOf(err) {
 		case tool.Retryable:
-			if attempt >= c.Retries {
+			if attempt < c.Retries {
+				why := c.pause(ctx, attempt, err)
+				if why == nil {
+					attempt++
+					continue
+				}
+				err = why
+			}
+			if ctx.Err() != nil || !c.fallBack(err) {
 				return nil, err
 			}
-			if err := c.pause(ctx, attempt, err); err != nil {
-				return nil, err
-			}
-			attempt++
+			attempt = 0
 		case tool.Fixable:
-			if !c.reduce() {
+			if !c.overflow() {
 				return nil, err
 			}
-			c.s.Warn("the conversation was too long for the model: earlier tool results were shortened")
 		default:
 			return nil, err
 		}
@@ -67,12 +62,13 @@ func (c *conversation) ask(ctx context.Context) (*model.Reply, error) {
 
 // request makes one request and records it and its outcome.
 func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, error) {
+	c.refresh(ctx)
 	sent := sentMessages{From: c.told, Messages: c.req.Messages[c.told:], MaxOutputTokens: c.req.MaxOutputTokens}
 	if c.told == 0 {
 		sent.System, sent.Tools = c.req.System, c.req.Tools
 	}
 	sent.NoTools = len(c.req.Tools) == 0
-	note := requestNote{Model: c.Model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages)}
+	note := requestNote{Model: c.model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages)}
 	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
 		return nil, err
 	}
@@ -80,16 +76,19 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 	text := c.s.Masker().Writer(emitter{c, run.EventText})
 	reasoning := c.s.Masker().Writer(emitter{c, run.EventReason})
 	start := time.Now()
-	reply, err := c.Model.Generate(ctx, &c.req, func(d model.Delta) {
+	reply, err := c.model.Generate(ctx, &c.req, func(d model.Delta) {
 		io.WriteString(text, d.Text) // an emitter does not fail
 		io.WriteString(reasoning, d.Reasoning)
 	})
 	text.Close()
 	reasoning.Close()
 	if err == nil && (reply == nil || reply.Stop == "") {
-		err = &model.Error{Kind: model.KindCut, Model: c.Model.Name(), Message: "the reply has no proper end"}
+		err = &model.Error{Kind: model.KindCut, Model: c.model.Name(), Message: "the reply has no proper end"}
 	}
 	took := time.Since(start).Milliseconds()
+	if err == nil && reply.Usage.Known {
+		c.history.Used(reply.Usage.Input)
+	}
 	if err != nil {
 		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failure{Error: err.Error(), Kind: model.KindOf(err)},
 			Note: replyNote{DurationMS: took, Error: string(model.KindOf(err))}})
@@ -143,7 +142,7 @@ func (c *conversation) givenUp(ctx context.Context, err error) (run.Outcome, err
 		return run.Outcome{Reason: run.Failed, Detail: "the model could not be asked"}, err
 	}
 	out := run.Outcome{Reason: run.NoModel, Detail: err.Error()}
-	switch classOf(model.KindOf(err)) {
+	switch classOf(err) {
 	case tool.NeedsHuman:
 		out.Reason = run.NeedsHuman
 	case tool.Fatal:

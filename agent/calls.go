@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/tool"
@@ -12,7 +13,7 @@ import (
 // calls executes the calls of a reply in order. Every call gets exactly one
 // result, executed or not; blocked, when set, is why none may be.
 func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked error) (run.Outcome, bool, error) {
-	var results []model.ToolResult
+	var results []history.Result
 	var out run.Outcome
 	var cause error
 	var last *tool.Error // why the last call came to nothing
@@ -49,9 +50,9 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 		if useful = useful || !c.hopeless(res.Err); !useful {
 			last = res.Err
 		}
-		results = append(results, model.ToolResult{ID: mc.ID, Name: mc.Name, Content: wrap(call.Name, res), IsError: !res.OK})
+		results = append(results, remember(mc, call, res))
 	}
-	c.req.Messages = append(c.req.Messages, model.Message{Role: model.RoleTool, Results: results})
+	c.history.AddResults(results)
 	switch {
 	case cause != nil:
 		return run.Outcome{Reason: run.Failed, Detail: "a call could not be recorded"}, true, cause

@@ -1,35 +1,166 @@
 package agent
 
 import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
 	"fmt"
+	"regexp"
+	"strings"
 
+	"github.com/rein-sh/rein/evidence"
+	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/tool"
 )
 
-// keepWhole is how many of the newest messages are never shortened, and
-// keepBytes how long a result may be to stay as it is.
-const (
-	keepWhole = 4
-	keepBytes = 600
-)
+// remember makes what the history keeps of a call and its result.
+func remember(mc model.ToolCall, call tool.Call, res tool.Result) history.Result {
+	var args struct {
+		Command, Path, Wait string
+		Background          bool
+	}
+	_ = json.Unmarshal(call.Arguments, &args) // what is missing is not shown
+	what := call.Name
+	if subject := firstOf(args.Command, args.Path, args.Wait); subject != "" {
+		what += " " + subject
+	}
+	r := history.Result{
+		ToolResult: model.ToolResult{ID: mc.ID, Name: mc.Name, Content: wrap(call.Name, res), IsError: !res.OK},
+		What:       what, Outcome: outcome(res),
+		Shorten: func(bytes int) string { return shortened(call.Name, res, bytes) },
+	}
+	if !res.OK {
+		r.Line = telling(res)
+	}
+	place(&r, res)
+	r.Facts = facts(call.Name, firstOf(args.Command, args.Path, args.Wait), r, res)
+	return r
+}
 
-// reduce shortens the older half of the long tool results, and reports whether
-// there was anything to shorten. What a call did stays; its output goes.
-func (c *conversation) reduce() bool {
-	var long []*model.ToolResult
-	for i := range c.req.Messages[:max(0, len(c.req.Messages)-keepWhole)] {
-		results := c.req.Messages[i].Results
-		for j := range results {
-			if len(results[j].Content) > keepBytes {
-				long = append(long, &results[j])
-			}
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
 		}
 	}
-	for _, r := range long[:(len(long)+1)/2] {
-		r.Content = fmt.Sprintf("(%d bytes of this result were left out to save space; call the tool again if you need them)", len(r.Content))
+	return ""
+}
+
+// outcome says how a call ended.
+func outcome(res tool.Result) string {
+	switch {
+	case res.Background != nil && res.Background.Running:
+		return "running as " + res.Background.ID
+	case res.Timeout:
+		return "timeout"
+	case res.Signal != "":
+		return "signal " + res.Signal
+	case res.ExitCode != nil:
+		return fmt.Sprintf("exit %d", *res.ExitCode)
+	case res.Err != nil:
+		return string(res.Err.Class) + " " + res.Err.Code
+	case res.OK:
+		return "ok"
 	}
-	if len(long) > 0 {
-		c.told = 0 // what was sent before is no longer what is sent
+	return "outcome not known"
+}
+
+// place says where the text of a result can be read again.
+func place(r *history.Result, res tool.Result) {
+	switch {
+	case res.Background != nil && res.Background.LogPath != "":
+		r.Path, r.Bytes, r.Lines = res.Background.LogPath, res.Background.Bytes, res.Background.Lines
+	case res.Kept != nil:
+		r.Path, r.Bytes, r.Lines = res.Kept.Path, res.Kept.Bytes, res.Kept.Lines
+	case res.File != nil:
+		r.Path, r.Bytes = res.File.Path, res.File.Bytes
+		if n := res.File.NextOffset; n > 0 {
+			r.Outcome += fmt.Sprintf(", read up to offset %d", n)
+		}
+	default:
+		r.Excerpt = res.Stdout + res.Stderr
+		if res.Err != nil {
+			r.Excerpt = res.Err.Message + "\n" + r.Excerpt
+		}
 	}
-	return len(long) > 0
+}
+
+// facts are what a result has shown.
+func facts(name, subject string, r history.Result, res tool.Result) []history.Fact {
+	var all []history.Fact
+	for _, n := range res.Network {
+		if n.Verdict == "deny" {
+			all = append(all, history.Fact{Kind: history.Denied, Name: firstOf(n.Name, n.Address), State: n.Reason})
+		}
+	}
+	switch {
+	case res.Err != nil && res.Err.Code == codeNotExecuted || subject == "":
+		return all
+	case res.Background != nil:
+		return append(all, history.Fact{Kind: history.Process, Name: res.Background.ID, State: r.Outcome, Open: res.Background.Running})
+	case name == tool.WriteFile && res.OK:
+		return append(all, history.Fact{Kind: history.Written, Name: res.File.Path, State: sized(res.File)})
+	case name == tool.ReadFile && res.OK && !strings.HasPrefix(res.File.Path, execd.SpillDir+"/"):
+		return append(all, history.Fact{Kind: history.Read, Name: res.File.Path, State: sized(res.File), Open: res.File.NextOffset > 0})
+	case name == tool.ReadFile || name == tool.WriteFile:
+		return all
+	}
+	return append(all, history.Fact{Kind: history.Command, Name: subject, State: r.Outcome, Open: !res.OK, Line: r.Line})
+}
+
+func sized(f *tool.File) string {
+	s := fmt.Sprintf("%d bytes", f.Bytes)
+	if f.SHA256 != "" {
+		s += ", sha256 " + f.SHA256
+	}
+	return s
+}
+
+// shortened is the content of a result in no more than so many bytes, or the
+// shortest that shows anything.
+func shortened(name string, res tool.Result, most int) string {
+	content := wrap(name, res)
+	shown := most
+	for range 8 {
+		over := len(content) - most
+		if over <= 0 || shown < evidence.MinBytes/4 {
+			break
+		}
+		// What is over is escapes and marks as well as text.
+		shown = min(shown, len(res.Stdout)+len(res.Stderr)) * 9 / 10
+		if part := shown * over / len(content); part > shown/10 {
+			shown -= part
+		}
+		res = res.Shortened(shown)
+		content = wrap(name, res)
+	}
+	return content
+}
+
+// decisive finds the line of an output that says what went wrong.
+var decisive = regexp.MustCompile(`(?im)^.*\b(error|fail(ed|ure)?|fatal|panic|assert\w*|exception|undefined|not found|cannot)\b.*$`)
+
+// telling is that line, or the last one.
+func telling(res tool.Result) string {
+	if res.Err != nil {
+		return res.Err.Message
+	}
+	for _, text := range []string{res.Stderr, res.Stdout} {
+		if found := decisive.FindString(text); found != "" {
+			return found
+		}
+	}
+	text := strings.TrimSpace(firstOf(res.Stderr, res.Stdout))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// quote puts text between marks that it cannot know, as wrap does, in fewer
+// words: it stands in the conversation many times.
+func quote(name, text string) string {
+	var b bytes.Buffer
+	mark := rand.Text()[:12]
+	fmt.Fprintf(&b, "Untrusted, from %s, up to %s:\n%s\n%s.", strings.Map(plain, name), mark, text, mark)
+	return b.String()
 }

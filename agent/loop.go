@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/tool"
@@ -15,11 +16,13 @@ type loop struct{ Options }
 // conversation is one run of the loop.
 type conversation struct {
 	*loop
-	s     *run.Session
-	set   *tool.Set
-	round *budget.Round
-	req   model.Request
-	step  int
+	s       *run.Session
+	set     *tool.Set
+	round   *budget.Round
+	model   model.Model // that is asked now
+	req     model.Request
+	step    int
+	history *history.History
 	// told is how many messages of req the transcript has.
 	told int
 	// finished: sandbox_kill has been called, and only an answer is missing.
@@ -39,11 +42,13 @@ func (l *loop) Work(ctx context.Context, s *run.Session) (run.Outcome, error) {
 	if l.Price == nil {
 		s.Warn("the cost limit is not enforced: what %s costs is not known", l.Model.Name())
 	}
-	c := &conversation{loop: l, s: s, set: set, round: s.Budget().Round()}
+	c := &conversation{loop: l, model: l.Model, s: s, set: set, round: s.Budget().Round()}
 	c.req = model.Request{
 		System:          systemPrompt(l.System, s),
-		Messages:        []model.Message{{Role: model.RoleUser, Text: s.Masker().String(s.Task())}},
 		MaxOutputTokens: l.MaxOutputTokens,
+	}
+	if err := c.newHistory(s.Masker().String(s.Task())); err != nil {
+		return run.Outcome{Reason: run.Misused, Detail: "the conversation could not be begun"}, err
 	}
 	for _, d := range set.Definitions() {
 		c.req.Tools = append(c.req.Tools, model.ToolDef{Name: d.Name, Description: d.Description, Schema: d.Schema})
@@ -76,7 +81,7 @@ func (c *conversation) turn(ctx context.Context) (run.Outcome, bool, error) {
 
 // say adds a message of rein's own, as the user's side.
 func (c *conversation) say(text string) {
-	c.req.Messages = append(c.req.Messages, model.Message{Role: model.RoleUser, Text: text})
+	c.history.Add(model.Message{Role: model.RoleUser, Text: text})
 }
 
 // lastWord is what happens when a limit is used up: when only steps or calls

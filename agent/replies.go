@@ -34,7 +34,7 @@ func (c *conversation) answer(ctx context.Context, reply *model.Reply, blocked e
 		return c.unusable("it "+why, "")
 	}
 	c.repair(reply)
-	c.req.Messages = append(c.req.Messages, reply.Message)
+	c.history.Add(reply.Message)
 	switch {
 	case len(reply.Message.Calls) > 0:
 		return c.calls(ctx, reply, blocked)

@@ -7,6 +7,7 @@ import (
 // What stands in the transcript: a request without the messages of the one
 // before it, and a reply.
 type sentMessages struct {
+	Purpose         string          `json:"purpose,omitempty"` // purposeSummary; empty: the conversation
 	System          string          `json:"system,omitempty"`
 	Tools           []model.ToolDef `json:"tools,omitempty"`
 	NoTools         bool            `json:"no_tools,omitempty"` // none were offered
@@ -14,6 +15,10 @@ type sentMessages struct {
 	Messages        []model.Message `json:"messages"`
 	MaxOutputTokens int             `json:"max_output_tokens"`
 }
+
+// purposeSummary marks the request for a summary of earlier results, and its
+// reply. They are not part of the conversation.
+const purposeSummary = "summary"
 
 type answered struct {
 	Message model.Message    `json:"message"`
@@ -32,9 +37,11 @@ type requestNote struct {
 	Model    string `json:"model"`
 	Attempt  int    `json:"attempt"`
 	Messages int    `json:"messages"`
+	Purpose  string `json:"purpose,omitempty"`
 }
 
 type replyNote struct {
+	Purpose    string           `json:"purpose,omitempty"`
 	Model      string           `json:"model,omitempty"`
 	ID         string           `json:"id,omitempty"`
 	Stop       model.StopReason `json:"stop,omitempty"`

@@ -16,8 +16,8 @@ func (c *conversation) spend(reply *model.Reply) error {
 		out, _ := json.Marshal(reply.Message)
 		t = run.Tokens{Input: int64(len(in)+3) / 4, Output: int64(len(out)+3) / 4, Estimated: true}
 	}
-	if c.Price != nil {
-		t.CostUSD = (float64(t.Input)*c.Price.Input + float64(t.Output)*c.Price.Output) / 1e6
+	if c.rate() != nil {
+		t.CostUSD = (float64(t.Input)*c.rate().Input + float64(t.Output)*c.rate().Output) / 1e6
 	}
 	return c.s.Spent(t)
 }
