@@ -22,6 +22,7 @@ const (
 	OpRead      Op = "read"
 	OpWrite     Op = "write"
 	OpKill      Op = "kill"
+	OpModel     Op = "model" // a request to a model; its codes are model.Kinds
 )
 
 // Codes of failures: stable names, for models, reports and tests.
@@ -98,6 +99,12 @@ var byOp = map[Op]map[string]Class{
 	OpRead:   {CodeInvalid: Fixable, CodeNotFound: Fixable, CodeDenied: Fixable, CodeConflict: Fixable, CodeUnavailable: Retryable, CodeUnsupported: Fatal},
 	OpWrite:  {CodeInvalid: Fixable, CodeNotFound: Fixable, CodeDenied: Fixable, CodeConflict: Fixable, CodeUnavailable: Verify, CodeUnsupported: Fatal},
 	OpKill:   {CodeUnavailable: Retryable},
+	OpModel: { // a request changes nothing: one that was cut or timed out may be repeated
+		"rate_limit": Retryable, "overloaded": Retryable, CodeUnavailable: Retryable, CodeTimeout: Retryable, "cut": Retryable,
+		"context": Fixable,
+		"auth":    Fatal, CodeNotFound: Fatal, CodeInvalid: Fatal,
+		"forbidden": NeedsHuman, "quota": NeedsHuman,
+	},
 }
 
 // Classify is the class of a failure. What is not in the table is Unknown:
