@@ -187,10 +187,16 @@ func (b *builtin) write(ctx context.Context, c Call) Result {
 		}
 		o.Mode = fs.FileMode(mode)
 	}
+	if c.Begun {
+		return b.written(ctx, at, o.Access, []byte(args.Content))
+	}
 	moved, err := b.Sandbox.WriteFile(ctx, at.path, []byte(args.Content), o)
 	if err != nil {
 		return b.explain(OpWrite, err)
 	}
-	return Result{OK: true, Stdout: fmt.Sprintf("wrote %d bytes to %s\n", moved.Bytes, at.path),
-		File: &File{Path: at.path, Bytes: moved.Bytes, SHA256: moved.SHA256}}
+	return wrote(File{Path: at.path, Bytes: moved.Bytes, SHA256: moved.SHA256})
+}
+
+func wrote(f File) Result {
+	return Result{OK: true, Stdout: fmt.Sprintf("wrote %d bytes to %s\n", f.Bytes, f.Path), File: &f}
 }

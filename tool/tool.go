@@ -51,6 +51,9 @@ type Call struct {
 	ModelID   string          // what the model calls it; only returned to it
 	Name      string          // as the model wrote it
 	Arguments json.RawMessage // as the model wrote them; nothing is checked
+	// Begun says that a rein that has died had begun this call, and that its
+	// result is not known. What it did is asked for; it is not done again.
+	Begun bool
 	// Progress, when set, is told how many bytes of output there are so far.
 	Progress func(bytes int64)
 }
