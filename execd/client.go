@@ -215,6 +215,15 @@ func (c *Client) Resume(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/rein/resume", nil, nil, nil)
 }
 
+// Clear ends every process that commands, sessions, terminals and the image's
+// entrypoint have started, whatever it did to get away, and returns when none is
+// left. CodeNotFound from a daemon that is not ours.
+func (c *Client) Clear(ctx context.Context) (Cleared, error) {
+	var out Cleared
+	err := c.call(ctx, http.MethodPost, "/rein/clear", nil, nil, &out)
+	return out, err
+}
+
 // Metrics returns the sandbox's use of its resources.
 func (c *Client) Metrics(ctx context.Context) (Metrics, error) {
 	var m Metrics

@@ -182,6 +182,7 @@ func (s *Server) routes() {
 		"GET /rein/port":          s.portOwner,
 		"POST /rein/pause":        s.pause,
 		"POST /rein/resume":       s.resume,
+		"POST /rein/clear":        s.clear,
 		"GET /metrics":            s.metrics,
 		"GET /metrics/watch":      s.watchMetrics,
 		"GET /files/info":         s.fileInfo,
