@@ -63,6 +63,9 @@ func (c *conversation) ask(ctx context.Context) (*model.Reply, error) {
 // request makes one request and records it and its outcome.
 func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, error) {
 	c.refresh(ctx)
+	if c.retold() {
+		c.told = 0
+	}
 	sent := sentMessages{From: c.told, Messages: c.req.Messages[c.told:], MaxOutputTokens: c.req.MaxOutputTokens}
 	if c.told == 0 {
 		sent.System, sent.Tools = c.req.System, c.req.Tools
@@ -76,7 +79,7 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 	text := c.s.Masker().Writer(emitter{c, run.EventText})
 	reasoning := c.s.Masker().Writer(emitter{c, run.EventReason})
 	start := time.Now()
-	reply, err := c.model.Generate(ctx, &c.req, func(d model.Delta) {
+	reply, err := c.generate(ctx, c.model, &c.req, func(d model.Delta) {
 		io.WriteString(text, d.Text) // an emitter does not fail
 		io.WriteString(reasoning, d.Reasoning)
 	})
@@ -90,7 +93,7 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 		c.history.Used(reply.Usage.Input)
 	}
 	if err != nil {
-		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failure{Error: err.Error(), Kind: model.KindOf(err)},
+		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failed(err),
 			Note: replyNote{DurationMS: took, Error: string(model.KindOf(err))}})
 		return nil, errors.Join(err, said)
 	}
@@ -120,6 +123,9 @@ func (c *conversation) pause(ctx context.Context, attempt int, cause error) erro
 	}
 	if left := c.s.Budget().Remaining(); wait >= left {
 		return fmt.Errorf("%w; the next attempt would be in %s, and %s are left", cause, wait.Round(time.Second), left.Round(time.Second))
+	}
+	if c.past.Driving() {
+		return nil // it was waited then
 	}
 	done := c.s.Waiting(fmt.Sprintf("%s; next attempt in %s", model.KindOf(cause), wait.Round(100*time.Millisecond)))
 	defer done()

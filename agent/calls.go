@@ -87,7 +87,7 @@ func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, e
 	}
 	event(run.EventCall, 0)
 	call.Progress = func(bytes int64) { event(run.EventOutput, bytes) }
-	res := c.set.Run(ctx, call)
+	res := c.execute(ctx, call)
 	if call.Name == tool.SandboxKill {
 		c.finished = true
 	}

@@ -82,13 +82,13 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
 		return "", err
 	}
-	reply, err := c.model.Generate(ctx, req, nil)
+	reply, err := c.generate(ctx, c.model, req, nil)
 	if err == nil && reply == nil {
 		err = errNoSummary
 	}
 	if err != nil {
 		return "", errors.Join(err, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step,
-			Data: failure{Error: err.Error(), Kind: model.KindOf(err)}, Note: replyNote{Purpose: purposeSummary, Error: string(model.KindOf(err))}}))
+			Data: failed(err), Note: replyNote{Purpose: purposeSummary, Error: string(model.KindOf(err))}}))
 	}
 	err = c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},
 		Note: replyNote{Purpose: purposeSummary, Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Usage: reply.Usage}})

@@ -27,6 +27,10 @@ type conversation struct {
 	told int
 	// finished: sandbox_kill has been called, and only an answer is missing.
 	finished bool
+	// past is what is on record, in a run that is resumed or replayed; driven,
+	// until the first request that is not.
+	past   *run.Past
+	driven bool
 	// What the model did wrong, see replies.go.
 	bad, cuts int // replies in a row
 	repaired  bool
@@ -35,6 +39,10 @@ type conversation struct {
 // Work runs the loop until the model answers without calling a tool, a limit
 // is used up, or something makes going on pointless.
 func (l *loop) Work(ctx context.Context, s *run.Session) (run.Outcome, error) {
+	return l.work(ctx, s, nil)
+}
+
+func (l *loop) work(ctx context.Context, s *run.Session, past *run.Past) (run.Outcome, error) {
 	set, err := s.Tools()
 	if err != nil {
 		return run.Outcome{Reason: run.Failed, Detail: "the tools could not be set up"}, err
@@ -42,7 +50,7 @@ func (l *loop) Work(ctx context.Context, s *run.Session) (run.Outcome, error) {
 	if l.Price == nil {
 		s.Warn("the cost limit is not enforced: what %s costs is not known", l.Model.Name())
 	}
-	c := &conversation{loop: l, model: l.Model, s: s, set: set, round: s.Budget().Round()}
+	c := &conversation{loop: l, model: l.Model, s: s, set: set, round: s.Budget().Round(), past: past, driven: past != nil}
 	c.req = model.Request{
 		System:          systemPrompt(l.System, s),
 		MaxOutputTokens: l.MaxOutputTokens,

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+
 	"github.com/rein-sh/rein/model"
 )
 
@@ -31,6 +33,16 @@ type answered struct {
 type failure struct {
 	Error string     `json:"error"`
 	Kind  model.Kind `json:"kind"`
+	// RetryAfterMS is what the vendor asked for.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
+}
+
+func failed(err error) failure {
+	f := failure{Error: err.Error(), Kind: model.KindOf(err)}
+	if e, ok := errors.AsType[*model.Error](err); ok {
+		f.RetryAfterMS = e.RetryAfter.Milliseconds()
+	}
+	return f
 }
 
 type requestNote struct {

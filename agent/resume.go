@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/tool"
+)
+
+// Resume goes on with a run that was begun by another process. The loop does
+// again what is on record: the model's replies and the calls' results come from
+// there, and everything that is kept in memory, from the conversation to the
+// budgets, is made by the code that made it the first time. At the end of the
+// record the model is asked, and calls are executed, as ever.
+func (l *loop) Resume(ctx context.Context, s *run.Session, past *run.Past) (run.Outcome, error) {
+	return l.work(ctx, s, past)
+}
+
+// errOffRecord is an answer where the record has none.
+var errOffRecord = errors.New("the record has no answer here")
+
+// generate has m answer, or the record.
+func (c *conversation) generate(ctx context.Context, m model.Model, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
+	data := c.past.Reply()
+	switch {
+	case data == nil && c.past.Driving():
+		return nil, errOffRecord
+	case data == nil:
+		return m.Generate(ctx, req, emit)
+	}
+	var said struct {
+		answered
+		failure
+	}
+	if err := json.Unmarshal(data, &said); err != nil {
+		return nil, err
+	}
+	if said.Stop != "" {
+		return &model.Reply{Message: said.Message, Stop: said.Stop, Usage: said.Usage, Model: said.Model, ID: said.ID}, nil
+	}
+	err := errors.New(said.Error)
+	if said.Kind == "" {
+		return nil, err
+	}
+	return nil, &model.Error{Kind: said.Kind, Model: m.Name(), Err: err, RetryAfter: time.Duration(said.RetryAfterMS) * time.Millisecond}
+}
+
+// execute has the sandbox answer a call, or the record.
+func (c *conversation) execute(ctx context.Context, call tool.Call) tool.Result {
+	res, begun := c.past.Result(call)
+	switch {
+	case res != nil:
+		return *res
+	case c.past.Driving():
+		return tool.Fail(tool.OpRun, tool.CodeInternal, errOffRecord.Error(), "")
+	}
+	call.Begun = begun
+	return c.set.Run(ctx, call)
+}
+
+// retold reports whether the request to be made is the first that is not on
+// record. The transcript then gets all of it, so that it has what was sent, to
+// the byte: the marks around results are new.
+func (c *conversation) retold() bool {
+	first := c.driven && !c.past.Driving()
+	c.driven = c.driven && !first
+	return first
+}
