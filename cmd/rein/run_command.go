@@ -46,6 +46,7 @@ interrupted. A limit's code wins over acceptance.`
 type runFlags struct {
 	place
 	model, baseURL, keyEnv string
+	fallback               string
 	workspace              string
 	noIgnore               bool
 	accept, protect        []string
@@ -86,6 +87,7 @@ func (a *app) runCommand() *cobra.Command {
 	fl.StringVar(&f.model, "model", "", modelFlagHelp)
 	fl.StringVar(&f.baseURL, "base-url", "", baseURLFlagHelp)
 	fl.StringVar(&f.keyEnv, "key-env", "", keyEnvFlagHelp)
+	fl.StringVar(&f.fallback, "fallback", "", "`MODEL`, as for --model, that is asked when that one cannot be had")
 	fl.StringVar(&f.workspace, "workspace", "", "`DIR` copied in (default none)")
 	fl.BoolVar(&f.noIgnore, "no-ignore", false, "also copy what .gitignore and .reinignore leave out")
 	fl.StringArrayVar(&f.accept, "accept", nil, "`COMMAND` that exits 0 when the work is good (repeatable)")
@@ -163,14 +165,18 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	if worker, err = newWorker(m, key, f.onDenial); err != nil {
+	back, err := a.resolveFallback(cmd.Context(), file.Config, m, f.fallback, limits)
+	if err != nil {
+		return o, nil, err
+	}
+	if worker, err = newWorker(m, key, back, f.onDenial); err != nil {
 		return o, nil, err
 	}
 	provider, err := a.openProvider(cmd.Context(), file, target)
 	if err != nil {
 		return o, nil, err
 	}
-	masker, err := a.masker(cmd.Context(), file.Config, key)
+	masker, err := a.masker(cmd.Context(), file.Config, key, back.key)
 	if err != nil {
 		return o, nil, err
 	}
@@ -178,7 +184,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	hash, err := configHash(target, m, limits, file.Config.Sessions)
+	hash, err := configHash(target, m, back.config, limits, file.Config.Sessions)
 	if err != nil {
 		return o, nil, err
 	}
@@ -210,7 +216,7 @@ func workspaceDir(dir string) (string, error) {
 	return abs, nil
 }
 
-func newWorker(m config.Model, key secret.Value, onDenial string) (run.Worker, error) {
+func newWorker(m config.Model, key secret.Value, back fallback, onDenial string) (run.Worker, error) {
 	choice := agent.OnDenial(onDenial)
 	if choice != agent.StopIfFailed && choice != agent.GoOn {
 		return nil, usage(fmt.Sprintf("--on-denial %s or %s", agent.StopIfFailed, agent.GoOn), "--on-denial %q is not known", onDenial)
@@ -223,6 +229,7 @@ func newWorker(m config.Model, key secret.Value, onDenial string) (run.Worker, e
 	if m.Price.Known {
 		o.Price = &agent.Price{Input: m.Price.Input, Output: m.Price.Output}
 	}
+	back.apply(&o)
 	return agent.New(o)
 }
 

@@ -73,13 +73,14 @@ type Images struct {
 
 // Model is one configured model.
 type Model struct {
-	Vendor  string `json:"vendor" jsonschema:"whose protocol: openai (Chat Completions), openai-responses, anthropic, gemini or script"`
-	Model   string `json:"model,omitempty" jsonschema:"the vendor's name of the model, or the path of a script"`
-	BaseURL string `json:"base_url,omitempty" jsonschema:"address of the API; empty is the vendor's own"`
-	Key     Key    `json:"key,omitzero" jsonschema:"where the host finds the key; one of env, file, command"`
-	Effort  string `json:"effort,omitempty" jsonschema:"how much it is to reason, in the vendor's words, such as low, medium, high; off asks for nothing; empty is the vendor's own"`
-	Proxy   string `json:"proxy,omitempty" jsonschema:"http or https address of the proxy to the API; the environment names none"`
-	Price   Price  `json:"price,omitempty" jsonschema:"dollars per million tokens: INPUT,OUTPUT"`
+	Vendor   string `json:"vendor" jsonschema:"whose protocol: openai (Chat Completions), openai-responses, anthropic, gemini or script"`
+	Model    string `json:"model,omitempty" jsonschema:"the vendor's name of the model, or the path of a script"`
+	BaseURL  string `json:"base_url,omitempty" jsonschema:"address of the API; empty is the vendor's own"`
+	Key      Key    `json:"key,omitzero" jsonschema:"where the host finds the key; one of env, file, command"`
+	Effort   string `json:"effort,omitempty" jsonschema:"how much it is to reason, in the vendor's words, such as low, medium, high; off asks for nothing; empty is the vendor's own"`
+	Proxy    string `json:"proxy,omitempty" jsonschema:"http or https address of the proxy to the API; the environment names none"`
+	Fallback string `json:"fallback,omitempty" jsonschema:"model, as --model names it, that is asked when this one cannot be had"`
+	Price    Price  `json:"price,omitempty" jsonschema:"dollars per million tokens: INPUT,OUTPUT"`
 
 	LegacyMaxTokens bool `json:"legacy_max_tokens,omitempty" jsonschema:"of openai: send the cap of a reply as max_tokens, for servers that do not know max_completion_tokens"`
 }
