@@ -190,6 +190,7 @@ func (h *History) Messages(ctx context.Context, fixed int) (messages []model.Mes
 	h.share()
 	if limit := h.room(); limit > 0 && h.size() > limit {
 		h.squeeze(limit / 10 * 8)
+		h.share()
 	}
 	same = min(h.sent, len(h.entries))
 	for i, e := range h.entries {
