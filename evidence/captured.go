@@ -2,51 +2,122 @@ package evidence
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rein-sh/rein/evidence/clue"
 	"github.com/rein-sh/rein/secret"
 )
 
-// captured is a Stream made ready to be cut: head is its beginning and tail its
-// end, with something missing in between when gap is set. Without a gap all of
-// it is in head.
+// captured is a Stream made ready to be cut: the pieces of it that are there,
+// in order, and the lines in them that are worth most.
 type captured struct {
 	bytes, lines int64
-	head, tail   text
-	gap          bool
+	pieces       []piece
+	gaps         bool // something is missing between or around the pieces
 	binary       bool
+	best         []clue.Line // by score, best first
+	spillLines   [][2]int64
 }
 
-// text is captured bytes, and the parts of them that are shown as a mark.
+// piece is a part of a stream that is there.
+type piece struct {
+	text
+	at   int64 // where raw begins in the stream
+	line int64 // the number of the line that raw begins in
+}
+
+// text is captured bytes, and the parts of them that are shown as a mark, or not
+// at all when the mark is empty.
 type text struct {
 	raw   []byte
 	spans []secret.Span
 }
 
-func capture(s Stream, m *secret.Masker) captured {
-	c := captured{bytes: max(s.Bytes, int64(len(s.Head)+len(s.Tail))), lines: s.Lines}
+// indexed bounds the lines that are weighed against each other, in bytes.
+const indexed = 128 << 10
+
+func capture(s Stream, o Options) captured {
+	c := captured{bytes: max(s.Bytes, int64(len(s.Head)+len(s.Tail))), lines: s.Lines, spillLines: s.SpillLines}
 	c.binary = bytes.IndexByte(s.Head, 0) >= 0 || bytes.IndexByte(s.Tail, 0) >= 0
-	c.gap = int64(len(s.Head)+len(s.Tail)) < c.bytes
-	if !c.gap {
+	o.AsIs = o.AsIs || c.binary
+	if int64(len(s.Head)+len(s.Tail)) == c.bytes {
 		all := s.Head
 		if len(s.Tail) > 0 {
 			all = append(append(make([]byte, 0, c.bytes), s.Head...), s.Tail...)
 		}
 		c.lines = lines(all)
-		c.head = text{all, m.Find(all)}
+		c.pieces = []piece{{text{all, marks(all, o.Masker, o.AsIs)}, 0, 1}}
 		return c
 	}
-	c.head, c.tail = text{s.Head, m.Find(s.Head)}, text{s.Tail, m.Find(s.Tail)}
-	_, end := m.Partial(s.Head)
-	start, _ := m.Partial(s.Tail)
-	c.head.keepUntil(wholeRunes(s.Head[:len(s.Head)-end]))
-	c.tail.keepFrom(start + brokenRune(s.Tail[start:]))
+	c.gaps = true
+	c.add(piece{text{raw: s.Head}, 0, 1}, o)
+	end, newlines := int64(len(s.Head)), int64(bytes.Count(s.Head, newline))
+	start := c.bytes - int64(len(s.Tail))
+	total := c.lines
+	if n := len(s.Tail); n > 0 && s.Tail[n-1] != '\n' {
+		total--
+	}
+	last := max(newlines, total-int64(bytes.Count(s.Tail, newline)))
+	for _, k := range s.Kept {
+		n := int64(bytes.Count(k.Data, newline))
+		if k.Offset < end || k.Offset > start-int64(len(k.Data)) || k.Line <= newlines || k.Line+n > last+1 || len(k.Data) == 0 {
+			continue
+		}
+		c.add(piece{text{raw: k.Data}, k.Offset, k.Line}, o)
+		end, newlines = k.Offset+int64(len(k.Data)), k.Line-1+n
+	}
+	c.add(piece{text{raw: s.Tail}, start, last + 1}, o)
+	c.lines = max(c.lines, last+lines(s.Tail))
 	return c
 }
 
+var newline = []byte("\n")
+
+// add takes a piece that something is missing before or after, without the part
+// of a value or a character that may have been cut there.
+func (c *captured) add(p piece, o Options) {
+	raw := p.raw
+	p.spans = marks(raw, o.Masker, o.AsIs)
+	from, to := 0, len(raw)
+	if p.at > 0 {
+		start, _ := o.Masker.Partial(raw)
+		from = start + brokenRune(raw[start:])
+	}
+	if p.at+int64(len(raw)) < c.bytes {
+		_, end := o.Masker.Partial(raw)
+		to = wholeRunes(raw[:len(raw)-end])
+	}
+	p.keepUntil(max(from, to))
+	p.keepFrom(from)
+	c.pieces = append(c.pieces, p)
+}
+
+// weigh finds the lines that are worth most.
+func (c *captured) weigh() {
+	scan := clue.Index(indexed)
+	var end, number int64 = 0, 1
+	for i := range c.pieces {
+		p := &c.pieces[i]
+		if p.at > end {
+			begin := int64(0)
+			if i == len(c.pieces)-1 { // in the middle of a line, for all that is known
+				begin = int64(bytes.IndexByte(p.raw, '\n') + 1)
+			}
+			scan.Skip(p.at+begin-end, max(0, p.line+min(begin, 1)-number))
+			scan.Write(p.raw[begin:])
+		} else {
+			scan.Write(p.raw)
+		}
+		end, number = p.at+int64(len(p.raw)), p.line+int64(bytes.Count(p.raw, newline))
+	}
+	c.best = scan.Lines()
+	slices.SortStableFunc(c.best, func(a, b clue.Line) int { return b.Score - a.Score })
+}
+
 // keepUntil leaves out what follows end, and the mark that end falls into.
-func (t *text) keepUntil(end int) {
+func (t *piece) keepUntil(end int) {
 	for n := len(t.spans); n > 0 && t.spans[n-1].End > end; n-- {
 		end = min(end, t.spans[n-1].Start)
 		t.spans = t.spans[:n-1]
@@ -55,11 +126,14 @@ func (t *text) keepUntil(end int) {
 }
 
 // keepFrom leaves out what is before start, and the mark that start falls into.
-func (t *text) keepFrom(start int) {
+func (t *piece) keepFrom(start int) {
 	for len(t.spans) > 0 && t.spans[0].Start < start {
 		start = max(start, t.spans[0].End)
 		t.spans = t.spans[1:]
 	}
+	start = min(start, len(t.raw))
+	t.at += int64(start)
+	t.line += int64(bytes.Count(t.raw[:start], newline))
 	t.raw = t.raw[start:]
 	for i := range t.spans {
 		t.spans[i].Start -= start
@@ -209,10 +283,10 @@ func pick(first bool, a, b int) int {
 	return b
 }
 
-// render returns what is shown of t.raw[from:to], and how many bytes of it were
-// replaced. from and to are not inside a character or mark.
-func (t text) render(from, to int) (shown string, replaced int64) {
-	var b strings.Builder
+// render appends what is shown of t.raw[from:to] and returns how many bytes of
+// it were replaced, and how many were stripped. from and to are not inside a
+// character or mark.
+func (t text) render(b *strings.Builder, from, to int) (replaced, stripped int64) {
 	plain := func(raw []byte) {
 		for len(raw) > 0 {
 			n := plainLength(raw)
@@ -230,10 +304,13 @@ func (t text) render(from, to int) (shown string, replaced int64) {
 		}
 		plain(t.raw[from:s.Start])
 		b.WriteString(s.Mark)
+		if s.Mark == "" {
+			stripped += int64(s.End - s.Start)
+		}
 		from = s.End
 	}
 	plain(t.raw[from:to])
-	return b.String(), replaced
+	return replaced, stripped
 }
 
 // plainLength is the length of the start of b that is shown as it is.

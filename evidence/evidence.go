@@ -43,6 +43,10 @@ type Stream struct {
 	// Kept are pieces of what is missing between Head and Tail, in order. Pieces
 	// that cannot be where they say are left out.
 	Kept []clue.Piece
+	// SpillLines says which lines of the stream are which of the spill, where
+	// those are numbered otherwise: from line [0] on the spill has line [1] and
+	// those after it. It is in order.
+	SpillLines [][2]int64
 }
 
 // Text returns the Stream of a text that is there completely.
@@ -60,6 +64,9 @@ type Options struct {
 	// or not at all, and a piece of a value at the edge of what was captured is
 	// left out. Nil masks nothing.
 	Masker *secret.Masker
+	// AsIs shows control sequences of terminals and overwritten text like any
+	// other: for the content of files.
+	AsIs bool
 }
 
 // Preview is what is shown of both streams.
@@ -72,15 +79,20 @@ func (p Preview) Truncated() bool { return p.Stdout.Omitted.Bytes > 0 || p.Stder
 
 // Shown is what is shown of one stream.
 type Shown struct {
-	// Text is all of it: Head, a line that says what was left out, Tail. It is
-	// valid UTF-8, and never empty when there was output. When nothing was left
-	// out it is Head.
+	// Text is all of it: Head, decisive lines from between, Tail, and wherever
+	// something is left out a line that says so. It is valid UTF-8, and never
+	// empty when there was output. When nothing was left out it is Head.
 	Text       string
 	Head, Tail string
 	Omitted    Omitted
 	// NextLine is the number, from 1, of the first line that is not shown
-	// completely: where to read on. 0 when nothing was left out.
+	// completely: where to read on, in the spill if Stream.SpillLines says which
+	// lines are which there. 0 when nothing was left out.
 	NextLine int64
+	// Stripped counts the bytes of what is shown that are not: what only
+	// controls a terminal (colours, titles), and what was overwritten on it by a
+	// carriage return or a backspace.
+	Stripped int64
 	// Replaced counts the bytes shown as U+FFFD: those that are not UTF-8, and
 	// NUL.
 	Replaced int64
@@ -114,7 +126,7 @@ func Show(stdout, stderr Stream, o Options) Preview {
 	if all.lines <= 0 {
 		all.lines = DefaultLines
 	}
-	out, err := capture(stdout, o.Masker), capture(stderr, o.Masker)
+	out, err := capture(stdout, o), capture(stderr, o)
 
 	// Stdout may use what is not kept for stderr, stderr then all that is left,
 	// and stdout what stderr leaves.

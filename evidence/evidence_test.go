@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -251,7 +252,7 @@ func TestProperties(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	masker := secret.NewMasker(secret.New("k", "hunter2-hunter2"))
 	for range 1000 {
-		o := evidence.Options{Bytes: evidence.MinBytes + rng.IntN(6000), Lines: evidence.MinLines + rng.IntN(100)}
+		o := evidence.Options{Bytes: evidence.MinBytes + rng.IntN(6000), Lines: evidence.MinLines + rng.IntN(100), AsIs: true}
 		if rng.IntN(2) == 0 {
 			o.Masker = masker
 		}
@@ -276,7 +277,7 @@ func check(p evidence.Preview, full [2][]byte, in [2]evidence.Stream, o evidence
 			return fmt.Sprintf("%d bytes of output are shown as %q", len(full[i]), s.Text)
 		case o.Masker != nil && strings.Contains(s.Text, "hunter2-hunter2"):
 			return "a secret shows"
-		case (s.Omitted.Bytes > 0) != (s.NextLine > 0), s.Omitted.Bytes == 0 && s.Text != s.Head:
+		case (s.Omitted.Bytes > 0) != (s.NextLine > 0), s.Omitted.Bytes == 0 && s.Text != s.Head && s.Stripped == 0:
 			return "contradicts itself"
 		case s.Omitted.Bytes < int64(len(full[i])-len(in[i].Head)-len(in[i].Tail)):
 			return "less is left out than was not captured"
@@ -291,8 +292,7 @@ func check(p evidence.Preview, full [2][]byte, in [2]evidence.Stream, o evidence
 	return ""
 }
 
-// checkCounts finds how much of the output Head and Tail stand for, by masking
-// and replacing more and more of it, and compares.
+// checkCounts follows what is shown through the output, marker by marker.
 func checkCounts(s evidence.Shown, full []byte, m *secret.Masker) string {
 	if s.Omitted.Bytes == 0 {
 		if want := render(full, m); s.Head != want {
@@ -300,21 +300,75 @@ func checkCounts(s evidence.Shown, full []byte, m *secret.Masker) string {
 		}
 		return ""
 	}
-	if m != nil && bytes.Contains(full, []byte("hunter2-")) {
+	if m != nil && bytes.Contains(full, []byte("hunter2-")) || !utf8.Valid(full) || bytes.IndexByte(full, 0) >= 0 {
 		return "" // which bytes a mark stands for cannot be told from outside
 	}
-	shown := len(full) - int(s.Omitted.Bytes)
-	for head := len(s.Head) / len("\ufffd"); head <= min(shown, len(s.Head)); head++ {
-		tail := full[len(full)-(shown-head):]
-		if render(full[:head], nil) != s.Head || render(tail, nil) != s.Tail {
-			continue
+	var sum evidence.Omitted
+	at, first := 0, int64(0)
+	for rest := s.Text; rest != ""; {
+		piece, after, marked := cutMarker(rest)
+		if marked.Bytes > 0 && !bytes.HasPrefix(full[at:], []byte(piece)) {
+			piece = strings.TrimSuffix(piece, "\n") // which the marker needed
 		}
-		lines := max(0, countLines(string(full))-countLines(string(full[:head]))-countLines(string(tail)))
-		if int64(lines) == s.Omitted.Lines && int64(bytes.Count(full[:head], []byte("\n"))) == s.NextLine-1 {
-			return ""
+		if !bytes.HasPrefix(full[at:], []byte(piece)) {
+			return fmt.Sprintf("%q is not what is at byte %d", piece, at)
 		}
+		at += len(piece)
+		if marked.Bytes > 0 {
+			if line := int64(bytes.Count(full[:at], []byte("\n"))) + 1; line != marked.from {
+				return fmt.Sprintf("line %d is said to be %d", line, marked.from)
+			}
+			if first == 0 {
+				first = marked.from
+			}
+			gap := full[at:][:marked.Bytes]
+			if lines := wholeLines(full[:at], gap, full[at+len(gap):]); lines != marked.Lines {
+				return fmt.Sprintf("%d lines are said to be %d", lines, marked.Lines)
+			}
+			sum.Bytes += marked.Bytes
+			sum.Lines += marked.Lines
+			at += int(marked.Bytes)
+		}
+		rest = after
 	}
-	return "the counts fit no beginning and end of the output"
+	if at != len(full) || sum != s.Omitted || first != s.NextLine {
+		return fmt.Sprintf("ends at %d of %d, markers add up to %+v, first %d", at, len(full), sum, first)
+	}
+	return ""
+}
+
+type marked struct {
+	evidence.Omitted
+	from int64
+}
+
+var markers = regexp.MustCompile(`(?m)^\[\.\.\. (\d+) bytes(?:, (\d+) lines)? left out, from line (\d+) \.\.\.\]\n`)
+
+func cutMarker(text string) (before, after string, m marked) {
+	at := markers.FindStringSubmatchIndex(text)
+	if at == nil {
+		return text, "", m
+	}
+	number := func(i int) (n int64) {
+		if at[i] >= 0 {
+			fmt.Sscan(text[at[i]:at[i+1]], &n)
+		}
+		return n
+	}
+	m.Bytes, m.Lines, m.from = number(2), number(4), number(6)
+	return text[:at[0]], text[at[1]:], m
+}
+
+// wholeLines counts the lines of which all is in gap.
+func wholeLines(before, gap, after []byte) int64 {
+	n := int64(bytes.Count(gap, []byte("\n")))
+	if len(before) > 0 && before[len(before)-1] != '\n' {
+		n--
+	}
+	if len(after) == 0 && len(gap) > 0 && gap[len(gap)-1] != '\n' {
+		n++
+	}
+	return max(0, n)
 }
 
 func render(b []byte, m *secret.Masker) string {

@@ -38,6 +38,7 @@ const (
 	MaxCapture         = 1 << 20  // bytes of output that cross to the host for one captured command
 	DefaultSpillLimit  = 64 << 20 // bytes of one command kept in its spill
 	DefaultSpillBudget = 512 << 20
+	MaxSpillLines      = 256
 )
 
 // SpillDir holds the full output of commands, one file a call id, owned by
@@ -184,6 +185,12 @@ type Output struct {
 	// order, each with its place. A daemon that does not look for them sends
 	// none. They count towards what is captured.
 	Kept []clue.Piece `json:"kept,omitempty"`
+	// SpillLines says which of this stream's lines are which of the spill, where
+	// the other stream's are between them: line [0], from 1, and those after it
+	// are line [1] of the spill and those after that. It has at most
+	// MaxSpillLines elements; where there would be more, some are left out, and
+	// a number found with them may be that of a line before.
+	SpillLines [][2]int64 `json:"spill_lines,omitempty"`
 }
 
 // Spill is the file with a command's full output: both streams in the order

@@ -139,7 +139,7 @@ func (b *builtin) show(name string, args readArgs, o sandbox.ReadOptions, conten
 		data = masked[start : len(masked)-end]
 	}
 	res.Stdout = evidence.Show(evidence.Text(data), evidence.Stream{},
-		evidence.Options{Bytes: 1 << 20, Lines: 1 << 20, Masker: b.Masker}).Stdout.Text
+		evidence.Options{Bytes: 1 << 20, Lines: 1 << 20, Masker: b.Masker, AsIs: true}).Stdout.Text
 	// Not where masking has changed which line is which.
 	if args.Unit != "bytes" && strings.Count(res.Stdout, "\n") == bytes.Count(data, []byte("\n")) {
 		res.shorten = shortenContent(o.Line)

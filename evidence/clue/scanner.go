@@ -49,6 +49,7 @@ const (
 	following = 6
 	anchor    = 40 // what a line must be worth for others to belong to it
 	least     = 12 // what a line is kept for
+	short     = 10 // bytes of a line that is unlike others for no reason
 )
 
 // New returns a Scanner that keeps at most limit bytes of lines, and a copy of
@@ -104,9 +105,13 @@ func (s *Scanner) end() {
 	s.open, s.long = s.open[:0], false
 }
 
-// Skip says that so many bytes with so many newlines are not there. What was
-// open ends, and what follows is no neighbour of it.
+// Skip says that so many bytes with so many newlines are not there: the rest of
+// the line that is open, which is judged only if that is more than would be
+// looked at, and more. What follows begins a line and is no neighbour.
 func (s *Scanner) Skip(size, newlines int64) {
+	if len(s.open) < MaxLine {
+		s.open = s.open[:0]
+	}
 	s.end()
 	s.offset += size
 	s.number += newlines
@@ -186,7 +191,7 @@ func (s *Scanner) worth(l *line) int {
 			w = max(w, least)
 		}
 	}
-	if !l.good && !l.empty && s.lines >= 100 && s.shapes*4 < s.lines {
+	if !l.good && !l.empty && l.end-l.start > short && s.lines >= 100 && s.shapes*4 < s.lines {
 		switch {
 		case n == 1:
 			w += 20

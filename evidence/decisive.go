@@ -1,0 +1,144 @@
+package evidence
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+
+	"github.com/rein-sh/rein/evidence/clue"
+)
+
+// unlike is the score of a line that is only rare among its kind.
+const unlike = 15
+
+// decisive chooses the lines that are shown wherever they stand, of a stream
+// that may take so much room: in order, adjacent ones joined.
+func (c *captured) decisive(most, mark room) []part {
+	if c.best == nil {
+		c.weigh()
+	}
+	end, _ := c.beginning(most.part(headShare))
+	start, _ := c.ending(end, most.part(tailShare))
+	ch := chooser{c: c, mark: mark, taken: map[int64]bool{}}
+	strong, weak := most.part(decisiveShare), most.part(unlikeShare)
+	last := len(c.pieces) - 1
+	for _, l := range c.best {
+		budget := strong
+		if l.Score < clue.Decisive {
+			if budget = weak; l.Score < unlike {
+				break
+			}
+		}
+		p, ok := c.place(l)
+		if !ok || p.piece == 0 && p.to <= end || p.piece == last && p.from >= start {
+			continue
+		}
+		ch.take(l, p, budget)
+	}
+	slices.SortFunc(ch.parts, func(a, b part) int {
+		if a.piece != b.piece {
+			return a.piece - b.piece
+		}
+		return a.from - b.from
+	})
+	var joined []part
+	for _, p := range ch.parts {
+		joined = c.join(joined, p)
+	}
+	return joined
+}
+
+// chooser takes lines while there is room.
+type chooser struct {
+	c     *captured
+	mark  room
+	parts []part
+	taken map[int64]bool // by the offset of a line, and that of the line after it
+	used  room
+}
+
+// take takes a line when its text, and the marker that it may need, fit.
+func (ch *chooser) take(l clue.Line, p part, most room) {
+	cost := ch.c.pieces[p.piece].size(p.from, p.to)
+	if cost.bytes == 0 { // stripped
+		return
+	}
+	if !ch.taken[-l.Start-1] && !ch.taken[l.End] {
+		cost = cost.plus(ch.mark)
+	}
+	next := ch.used.plus(cost)
+	if !next.within(most) {
+		return
+	}
+	ch.used = next
+	ch.taken[l.Start], ch.taken[-l.End-1] = true, true
+	ch.parts = append(ch.parts, p)
+}
+
+// place finds where a line is: whole marks and characters only.
+func (c *captured) place(l clue.Line) (part, bool) {
+	i := sort.Search(len(c.pieces), func(i int) bool { return c.pieces[i].at > l.Start }) - 1
+	if i < 0 {
+		return part{}, false
+	}
+	piece := &c.pieces[i]
+	from, to := int(l.Start-piece.at), int(l.End-piece.at)
+	if to > len(piece.raw) {
+		return part{}, false
+	}
+	if to > 0 && to < len(piece.raw) && piece.raw[to-1] != '\n' && piece.raw[to-1] != '\r' {
+		to = from + wholeRunes(piece.raw[from:to])
+	}
+	spans := piece.spans
+	at := sort.Search(len(spans), func(i int) bool { return spans[i].End > from })
+	if at < len(spans) && spans[at].Start < from {
+		from = spans[at].Start
+	}
+	at = sort.Search(len(spans), func(i int) bool { return spans[i].End >= to })
+	if at < len(spans) && spans[at].Start < to {
+		to = spans[at].End
+	}
+	return part{i, from, to}, from < to
+}
+
+// size is the room that t.raw[from:to] takes. from and to are not inside a
+// character or mark.
+func (t text) size(from, to int) (took room) {
+	spans := t.spans
+	open := false // something is shown since the last newline
+	plain := func(raw []byte) {
+		took.bytes += shownLength(raw)
+		took.lines += bytes.Count(raw, newline)
+		if i := bytes.LastIndexByte(raw, '\n'); i >= 0 {
+			raw, open = raw[i+1:], false
+		}
+		open = open || len(raw) > 0
+	}
+	for _, s := range spans[sort.Search(len(spans), func(i int) bool { return spans[i].Start >= from }):] {
+		if s.End > to {
+			break
+		}
+		plain(t.raw[from:s.Start])
+		took.bytes += len(s.Mark)
+		open = open || s.Mark != ""
+		from = s.End
+	}
+	plain(t.raw[from:to])
+	if open {
+		took.lines++
+	}
+	return took
+}
+
+// shownLength is how many bytes are shown of raw.
+func shownLength(raw []byte) (n int) {
+	for {
+		k := plainLength(raw)
+		n += k
+		if k == len(raw) {
+			return n
+		}
+		n += len(replacement)
+		raw = raw[k+1:]
+	}
+}
