@@ -15,14 +15,23 @@ func decimal(n uint) string { return strconv.FormatUint(uint64(n), 10) }
 // Parse reads a command line. It never runs anything. The error is an *Error.
 func Parse(src string) (*Script, error) {
 	s := &Script{}
-	if err := s.read(src, nil); err != nil {
+	if err := s.read(src, nil, bothShells); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
+// reading is as which shell a line is read.
+type reading int
+
+const (
+	bothShells reading = iota
+	bashOnly
+	posixOnly
+)
+
 // read adds what stands in src, which is run behind the programs named.
-func (s *Script) read(src string, behind []string) error {
+func (s *Script) read(src string, behind []string, as reading) error {
 	switch {
 	case len(src) > MaxBytes:
 		return &Error{Reason: fmt.Sprintf("it has %d bytes, more than %d", len(src), MaxBytes)}
@@ -31,29 +40,34 @@ func (s *Script) read(src string, behind []string) error {
 	case strings.ContainsRune(src, 0):
 		return &Error{Reason: "it holds a NUL, which no argument can"}
 	}
-	tree, err := parse(src, syntax.LangBash)
-	if err != nil {
-		return err
-	}
-	w := walker{script: s, src: src, behind: behind}
-	if err := w.walk(tree); err != nil {
-		return err
+	if as != posixOnly {
+		tree, err := parse(src, syntax.LangBash)
+		if err != nil {
+			return err
+		}
+		w := walker{script: s, src: src, behind: behind}
+		if err := w.walk(tree); err != nil || as == bashOnly {
+			return err
+		}
 	}
 	// Where there is no bash the same line goes to another shell, which reads
-	// some of it otherwise: ((rm x)) is arithmetic to one and a command to the
+	// some of it otherwise: ((x)) is arithmetic to one and a command to the
 	// other. A line that is none to the other shell is only bash's.
-	other, err := parse(src, syntax.LangPOSIX)
+	tree, err := parse(src, syntax.LangPOSIX)
 	if err != nil {
 		return nil
 	}
-	second := walker{script: &Script{}, src: src, behind: behind}
-	if err := second.walk(other); err != nil {
+	second := walker{script: &Script{}, src: src, behind: behind, posix: true}
+	if err := second.walk(tree); err != nil {
 		return err
 	}
 	for _, c := range second.script.simple {
 		if !slices.ContainsFunc(s.simple, func(o Simple) bool { return same(c, o) }) {
 			s.simple = append(s.simple, c)
 		}
+	}
+	if len(s.simple) > MaxSimple {
+		return &Error{Reason: fmt.Sprintf("it has more than %d simple commands", MaxSimple)}
 	}
 	return nil
 }
@@ -87,6 +101,7 @@ type walker struct {
 	script *Script
 	src    string
 	behind []string
+	posix  bool // the second reading
 	depth  int
 	err    error
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"path"
 	"regexp"
 	"slices"
@@ -14,8 +15,10 @@ func (w *walker) start(c Simple, redirects []*syntax.Redirect) {
 	name := c.Name()
 	base := path.Base(name)
 	switch {
-	case len(c.Words) > 0 && name == "":
-		c.Opaque = true
+	case w.posix && len(c.Words) > 0 && slices.Contains(bashWords, c.Words[0].Text):
+		// A POSIX shell takes bash's keyword for a program's name, which none has.
+	case name == "":
+		c.Opaque = len(c.Words) > 0
 		w.add(c)
 	case slices.Contains(shells, base):
 		w.shell(c, redirects)
@@ -33,6 +36,10 @@ func (w *walker) start(c Simple, redirects []*syntax.Redirect) {
 	}
 }
 
+// bashWords are keywords of bash and of no other shell. What follows them is
+// listed as bash reads it.
+var bashWords = []string{"[[", "time", "coproc", "function", "select", "let"}
+
 var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "rbash", "busybox", "toybox"}
 
 // shell adds a shell and what stands in the string or document it is given.
@@ -47,7 +54,7 @@ func (w *walker) shell(c Simple, redirects []*syntax.Redirect) {
 		document = quotedDocument(redirects)
 	}
 	if code != nil && code.Literal {
-		c.Opaque = false
+		c.Opaque = profiles(c.Words) // which run files of the user's first
 		w.add(c)
 		w.nested(code.Text, c.Name())
 		return
@@ -89,7 +96,14 @@ func shellArguments(words []Word) (code *Word, file string) {
 	return nil, ""
 }
 
-var shellOptions = regexp.MustCompile(`^[-+][abcefhuvxlkmnptBCE]+$`)
+// profiles reports whether a shell is told to be a login shell or interactive.
+func profiles(words []Word) bool {
+	return slices.ContainsFunc(words[1:], func(w Word) bool {
+		return strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--") && shellOptions.MatchString(w.Text) && strings.ContainsAny(w.Text, "li")
+	})
+}
+
+var shellOptions = regexp.MustCompile(`^[-+][abcefhiuvxlkmnptBCE]+$`)
 
 // quotedDocument is what a shell reads from a here-document in which nothing is
 // expanded, when nothing else is its standard input.
@@ -105,19 +119,21 @@ func (w *walker) nested(code, behind string) {
 	if w.err != nil {
 		return
 	}
-	before := len(w.script.simple)
-	if err := w.script.read(code, append(slices.Clone(w.behind), path.Base(behind))); err != nil {
-		if e, ok := err.(*Error); ok {
-			w.err = &Error{Reason: "in what " + path.Base(behind) + " is given: " + e.Reason}
-		}
+	as := bothShells
+	switch {
+	case w.posix && strings.HasSuffix(behind, "bash"):
+		as = bashOnly
+	case w.posix:
+		as = posixOnly
 	}
-	if len(w.script.simple)-before > MaxSimple {
-		w.fail("too many simple commands")
+	err := w.script.read(code, append(slices.Clone(w.behind), path.Base(behind)), as)
+	if e, ok := errors.AsType[*Error](err); ok {
+		w.err = &Error{Reason: "in what " + path.Base(behind) + " is given: " + e.Reason}
 	}
 }
 
 // codeBuiltins take the shell's own language, or a file of it.
-var codeBuiltins = map[string]bool{"eval": true, "source": true, ".": true, "trap": true, "alias": true, "enable": true, "hash": false, "mapfile": true, "readarray": true, "complete": true, "compgen": true, "bind": true}
+var codeBuiltins = map[string]bool{"eval": true, "source": true, ".": true, "trap": true, "alias": true, "enable": true, "mapfile": true, "readarray": true, "complete": true, "compgen": true, "bind": true}
 
 // code adds a builtin that takes commands as text.
 func (w *walker) code(c Simple) {
@@ -132,7 +148,7 @@ func (w *walker) code(c Simple) {
 	case argv[0] == "trap" && len(argv) > 2 && !strings.HasPrefix(argv[1], "-"):
 		code, found = argv[1], true
 	case argv[0] == "trap":
-		c.Opaque = len(argv) > 1 && argv[1] != "-" && argv[1] != "-p" && argv[1] != "-l" && len(argv) > 2
+		c.Opaque = false // it resets, or lists
 	case argv[0] == "source" || argv[0] == ".":
 		if len(argv) > 1 {
 			c.Executes = []string{argv[1]}
