@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rein-sh/rein/audit"
@@ -51,6 +52,8 @@ type runner struct {
 	log     *audit.Log
 	talk    *transcript // nil without one
 	past    *Past       // nil in a new run
+	had     bool        // a workspace, in a run that is only on record
+	renewed time.Time   // the end the record has
 	tree    *budget.Tree
 	events  sync.Mutex
 
@@ -67,10 +70,12 @@ type runner struct {
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at
 
-	finish   sync.Once
-	finished chan struct{} // closed when finish is over
-	said     string        // what finish came to, in a sentence
-	failed   error         // what of finish failed
+	// One caller finishes, and the others wait for a channel: that lets the
+	// simulated time of a test go on, which a sync.Once does not.
+	finishing atomic.Bool
+	finished  chan struct{} // closed when that is over
+	said      string        // what it came to, in a sentence
+	failed    error         // what of it failed
 }
 
 // errNoProgress ends the work of a run whose sandbox is not renewed.
@@ -185,8 +190,7 @@ const LabelRun = "rein.run"
 func (r *runner) conclude(ctx context.Context, out Outcome) {
 	switch out.Reason {
 	case Lost:
-		r.finish.Do(func() {
-			defer close(r.finished)
+		r.once(func() {
 			r.network(context.WithoutCancel(ctx))
 		})
 	case Interrupted:
@@ -199,8 +203,7 @@ func (r *runner) conclude(ctx context.Context, out Outcome) {
 // close saves the outputs, runs the checks and destroys the sandbox, once.
 // Every caller waits until it is over.
 func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) (string, error) {
-	r.finish.Do(func() {
-		defer close(r.finished)
+	r.once(func() {
 		defer r.destroy(ctx)
 		shielded := context.WithoutCancel(ctx)
 		defer caught(&r.failed)
@@ -215,8 +218,17 @@ func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) 
 		r.network(shielded)
 		r.recordJudged()
 	})
-	<-r.finished
 	return r.said, r.failed
+}
+
+// once has the first caller finish, and every other wait until that is over.
+func (r *runner) once(finish func()) {
+	if !r.finishing.CompareAndSwap(false, true) {
+		<-r.finished
+		return
+	}
+	defer close(r.finished)
+	finish()
 }
 
 // destroy ends the sandbox and makes sure of it. It may be called again.
