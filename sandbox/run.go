@@ -54,7 +54,7 @@ func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	}
 	start, since := s.opt.Now(), s.networkSeen()
 	s.settle(c.CallID) // the outcome is recorded here, whoever else asks for it
-	call := &call{sandbox: s, command: c, started: make(chan struct{}), broken: make(chan struct{})}
+	call := &call{sandbox: s, command: c, begun: time.Now(), started: make(chan struct{}), broken: make(chan struct{})}
 	r, err := call.run(ctx)
 	outcome := callOutcome(c, r, err)
 	outcome.Verified = call.verified
@@ -145,6 +145,7 @@ type call struct {
 	sandbox *Sandbox
 	command Command
 
+	begun    time.Time     // when it was sent
 	id       string        // execd's id of it
 	known    bool          // the id had been used before
 	verified bool          // the outcome was asked for

@@ -19,12 +19,16 @@ const (
 )
 
 // watch interrupts the command when ctx ends or a writer fails, and gives up on
-// the stream when that does not end it or the sandbox is lost. It returns when
-// done is closed; looking ends then, too, and with it what is being asked.
+// the stream when that does not end it, the sandbox is lost, or the command
+// should have ended long ago: a connection may fall silent without breaking. It
+// returns when done is closed; looking ends then, too, and with it what is being
+// asked.
 func (c *call) watch(ctx, looking context.Context, done <-chan struct{}, giveUp context.CancelCauseFunc) {
 	s := c.sandbox
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	overdue := time.NewTimer(c.patience())
+	defer overdue.Stop()
 	var progress <-chan time.Time
 	if c.command.Progress != nil && s.features.CallIDs && !c.streaming() {
 		t := time.NewTicker(progressEvery)
@@ -42,6 +46,9 @@ func (c *call) watch(ctx, looking context.Context, done <-chan struct{}, giveUp 
 		case <-ctx.Done():
 			c.stop(ctx, done)
 			giveUp(context.Cause(ctx))
+			return
+		case <-overdue.C:
+			giveUp(errors.New("nothing came although its timeout is over"))
 			return
 		case <-progress:
 			short, cancel := context.WithTimeout(looking, VerifyTimeout)
@@ -61,6 +68,10 @@ func (c *call) watch(ctx, looking context.Context, done <-chan struct{}, giveUp 
 		}
 	}
 }
+
+// patience is how long a command can take: its timeout, which execd keeps, and
+// what ending it may take there.
+func (c *call) patience() time.Duration { return c.command.Timeout + InterruptTimeout }
 
 func isClosed(c <-chan struct{}) bool {
 	select {
@@ -117,8 +128,10 @@ func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) 
 		return r, &Error{Kind: KindTimeout, Op: "run", Subject: c.id, Err: cut, Hint: c.unasked()}
 	}
 	c.verified = true
-	st, err := s.await(ctx, c.id, c.command.Background)
-	if err != nil && ctx.Err() != nil {
+	within, cancel := context.WithTimeout(ctx, max(c.patience()-time.Since(c.begun), VerifyTimeout))
+	defer cancel()
+	st, err := s.await(within, c.id, c.command.Background)
+	if err != nil && within.Err() != nil {
 		short, cancel := shielded(ctx, InterruptTimeout)
 		defer cancel()
 		if interruptErr := s.interrupt(short, c.id); interruptErr == nil {
@@ -177,7 +190,7 @@ func logPathOf(st execd.Status) string {
 func (s *Sandbox) await(ctx context.Context, id string, begun bool) (execd.Status, error) {
 	lastAnswer, missing := time.Now(), 0
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, longestPoll) {
-		short, cancel := bounded(ctx, DefaultOpTimeout)
+		short, cancel := context.WithTimeout(ctx, DefaultOpTimeout)
 		st, err := s.client.Status(short, id)
 		cancel()
 		e, answered := errors.AsType[*execd.Error](err)
