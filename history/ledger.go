@@ -127,7 +127,9 @@ func (l *ledger) render(summary string, most int, all bool) string {
 			return string(data)
 		case len(left.facts) > 0:
 			// In proportion, so that a long ledger is not encoded once for each fact.
-			for range max(1, len(left.facts)*(len(data)-most)/len(data)/2) {
+			// There may be no room at all, or less.
+			share := len(left.facts) * (len(data) - max(0, most)) / len(data) / 2
+			for range max(1, share) {
 				i := left.least()
 				left.facts = slices.Delete(left.facts, i, i+1)
 				out++
