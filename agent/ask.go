@@ -124,8 +124,8 @@ func (c *conversation) pause(ctx context.Context, attempt int, cause error) erro
 	if left := c.s.Budget().Remaining(); wait >= left {
 		return fmt.Errorf("%w; the next attempt would be in %s, and %s are left", cause, wait.Round(time.Second), left.Round(time.Second))
 	}
-	if c.past.Driving() {
-		return nil // it was waited then
+	if c.past.Binding() {
+		return context.Cause(ctx) // it was waited then
 	}
 	done := c.s.Waiting(fmt.Sprintf("%s; next attempt in %s", model.KindOf(cause), wait.Round(100*time.Millisecond)))
 	defer done()

@@ -27,7 +27,7 @@ var errOffRecord = errors.New("the record has no answer here")
 func (c *conversation) generate(ctx context.Context, m model.Model, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
 	data := c.past.Reply()
 	switch {
-	case data == nil && c.past.Driving():
+	case data == nil && c.past.Binding():
 		return nil, errOffRecord
 	case data == nil:
 		return m.Generate(ctx, req, emit)
@@ -55,7 +55,7 @@ func (c *conversation) execute(ctx context.Context, call tool.Call) tool.Result 
 	switch {
 	case res != nil:
 		return *res
-	case c.past.Driving():
+	case c.past.Binding():
 		return tool.Fail(tool.OpRun, tool.CodeInternal, errOffRecord.Error(), "")
 	}
 	call.Begun = begun

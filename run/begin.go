@@ -30,6 +30,7 @@ const (
 	provenanceFile = "provenance.json"
 	patchFile      = "patch"
 	artifactsDir   = "artifacts"
+	outputDir      = "output"
 )
 
 // NewID returns a new ULID: unique, and sorted by time.

@@ -235,7 +235,7 @@ func (s *store) spills() error {
 }
 
 func (s *store) spill(sp tool.Spill) error {
-	dir := filepath.Join(s.r.dir, "output")
+	dir := filepath.Join(s.r.dir, outputDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package run
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -26,11 +25,14 @@ type Past struct {
 	live  chan struct{} // closed at the end of the record
 	now   time.Time     // as the record has it
 
-	strict bool         // a replay: there is nothing after the end
-	stop   func()       // ends a replay's context as the run's was ended
-	stopAt int          // what has been told of when that is
-	ready  func(saying) // told of what is between the worker's entries
-	off    []Difference
+	between func(saying) // told of what is between the worker's entries
+
+	// Of a replay.
+	strict bool          // there is nothing after the end
+	shift  time.Duration // from the record's time to now
+	stop   func()        // ends the work as it was ended
+	stopAt int           // when so much has been done again
+	off    *Difference   // the first: what follows it follows from it
 }
 
 // saying is one entry of the transcript, or a record between entries.
@@ -41,6 +43,7 @@ type saying struct {
 	data json.RawMessage // of the transcript
 	call toolRecord      // of audit.KindTool
 	id   string          // its call_id
+	hash string          // of its line in the transcript
 }
 
 // Difference is where a replayed run does not do what is on record.
@@ -75,6 +78,10 @@ func (p *Past) Driving() bool {
 	return p.at < len(p.said)
 }
 
+// Binding reports whether nothing but the record may answer: while it is
+// followed, and always in a replay.
+func (p *Past) Binding() bool { return p != nil && (p.strict || p.Driving()) }
+
 // clock is the time of the record while that is followed.
 func (p *Past) clock() time.Time {
 	if p == nil {
@@ -83,7 +90,7 @@ func (p *Past) clock() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at < len(p.said) || p.strict {
-		return p.now
+		return p.now.Add(p.shift)
 	}
 	return time.Now()
 }
@@ -125,7 +132,7 @@ func (p *Past) Result(c tool.Call) (res *tool.Result, begun bool) {
 	if json.Unmarshal(s.data, &told) != nil {
 		return nil, false
 	}
-	told.Result.OutputBytes = s.call.OutputBytes
+	told.Result.OutputBytes, told.Result.Kept = s.call.OutputBytes, told.Kept
 	return &told.Result, false
 }
 
@@ -172,10 +179,10 @@ func (p *Past) differs(step int, recorded, replayed string) error {
 	d := Difference{Step: step, Recorded: recorded, Replayed: replayed}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.off = append(p.off, d); len(p.off) > 1 {
-		p.off = p.off[:1] // what follows it follows from it
+	if p.off == nil {
+		p.off = &d
 	}
-	return &OffRecordError{p.off[0]}
+	return &OffRecordError{*p.off}
 }
 
 // advance goes on to the next entry of the worker's.
@@ -194,11 +201,11 @@ func (p *Past) settle() {
 		if !ok {
 			break
 		}
-		if s.kind == audit.KindModelRequest || s.kind == audit.KindModelReply || s.kind == audit.KindTool {
+		if s.entry() {
 			break
 		}
-		if p.ready != nil {
-			p.ready(s)
+		if p.between != nil {
+			p.between(s)
 		}
 		p.mu.Lock()
 		p.at++
@@ -252,10 +259,9 @@ type toldResult struct {
 	ModelCallID string      `json:"model_call_id,omitempty"`
 	Tool        string      `json:"tool"`
 	Result      tool.Result `json:"result"`
+	// Kept is tool.Result.Kept, which the model is not told.
+	Kept *tool.Spill `json:"kept,omitempty"`
 }
-
-// errNoTranscript says why a run can be neither resumed nor replayed.
-var errNoTranscript = errors.New("the run kept no transcript, so what was said is not known")
 
 // followCall takes a call that has ended as that of the record. What was
 // executed, and what class of failure came of it, is the loop's doing.

@@ -37,11 +37,13 @@ type Report struct {
 	Warnings   []string      `json:"warnings,omitempty"`
 
 	StartedAt time.Time `json:"started_at"`
-	EndedAt   time.Time `json:"ended_at"`
-	Time      Times     `json:"time"`
-	Steps     int       `json:"steps"`
-	Calls     Calls     `json:"calls"`
-	Tokens    Tokens    `json:"tokens"`
+	// Resumed tells of each time another process went on with the run.
+	Resumed []Resumption `json:"resumed,omitempty"`
+	EndedAt time.Time    `json:"ended_at"`
+	Time    Times        `json:"time"`
+	Steps   int          `json:"steps"`
+	Calls   Calls        `json:"calls"`
+	Tokens  Tokens       `json:"tokens"`
 
 	Limits []LimitInfo `json:"limits"`
 	// Network has the targets tried, the first MaxNetwork of them; all are in

@@ -1,5 +1,20 @@
 package run
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/sandbox"
+)
+
 // ResumeError says why a run cannot be resumed or replayed.
 type ResumeError struct {
 	RunID  string
@@ -16,3 +31,283 @@ func (e *ResumeError) Error() string {
 
 // Hint says what to do instead.
 func (e *ResumeError) Hint() string { return e.hint }
+
+// Resumer is a Worker that can go on where another process was ended.
+type Resumer interface {
+	Worker
+	// Resume is Work in a run of which past is on record. It does that again,
+	// answered from past, and then goes on.
+	Resume(ctx context.Context, s *Session, past *Past) (Outcome, error)
+}
+
+// Resume goes on with the run o.ID, whose process was ended without a chance to
+// end it: killed, or with its machine's power. o must be what Do was given.
+//
+// Of any number of processes that try, one goes on: whoever holds the audit log
+// while there is no report. It continues the log, the transcript and the
+// budgets; the wall clock has run on. A call that was under way is asked about
+// by its id. Where the sandbox is gone, the report says what was saved and what
+// is lost; where the work had not begun, the run begins anew, in another sandbox.
+//
+// A run that cannot be resumed is a *ResumeError, and nothing has changed.
+func Resume(ctx context.Context, o Options, w Resumer) (*Report, error) {
+	r, rec, err := reopen(o)
+	if err != nil {
+		return nil, err
+	}
+	r.emit(Event{Kind: EventStart, Text: r.o.ID + ", resumed"})
+	out, err := r.resume(ctx, w, rec)
+	return r.end(out, err)
+}
+
+// reopen takes a run's record up where it ends.
+func reopen(o Options) (_ *runner, _ *record, err error) {
+	if err := o.check(); err != nil {
+		return nil, nil, err
+	}
+	if _, err := ulid.ParseStrict(o.ID); err != nil {
+		return nil, nil, &UsageError{Field: "id", Reason: err.Error(), hint: "name the run"}
+	}
+	if o.Limits == (budget.Limits{}) {
+		o.Limits = budget.Standard()
+	}
+	r := &runner{o: o, dir: filepath.Join(o.StateDir, "runs", o.ID), finished: make(chan struct{})}
+	if err := r.claim(); err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.talk.close(), r.log.Close())
+		}
+	}()
+	rec, err := readRecord(r.dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := rec.resumable(o); err != nil {
+		return nil, nil, err
+	}
+	r.o.TraceID, r.started, r.past = rec.traceID, rec.begun, rec.past()
+	r.past.between = r.between
+	now := func() time.Time { return rec.begun }
+	r.tree, err = budget.NewTree(o.Limits, budget.TreeOptions{Warn: r.warnLimit, Now: func() time.Time { return now() }})
+	if err != nil {
+		return nil, nil, err
+	}
+	now = r.past.clock
+	if r.talk, err = openTranscript(filepath.Join(r.dir, transcriptFile), o.Masker, rec); err != nil {
+		return nil, nil, err
+	}
+	r.skeleton()
+	return r, rec, r.recordResumption(rec)
+}
+
+// claim takes the audit log, which one process can have, and makes sure that
+// the run has not ended meanwhile.
+func (r *runner) claim() (err error) {
+	over := &ResumeError{RunID: r.o.ID, Reason: "it has ended", hint: "rein runs report " + r.o.ID}
+	reported := func() bool {
+		_, err := os.Lstat(filepath.Join(r.dir, reportFile))
+		return err == nil
+	}
+	if reported() {
+		return over
+	}
+	r.log, err = audit.Open(filepath.Join(r.dir, AuditFile), audit.Options{Masker: r.o.Masker, ContinueTorn: true})
+	switch {
+	case audit.ErrorKindOf(err) == audit.ErrorLocked:
+		return &ResumeError{RunID: r.o.ID, Reason: "another process works on it", hint: "wait until that has ended"}
+	case err != nil:
+		return err
+	case reported():
+		return errors.Join(over, r.log.Close())
+	}
+	return nil
+}
+
+// resumable says why a run cannot be resumed with these options, if it cannot.
+func (rec *record) resumable(o Options) error {
+	switch {
+	case !rec.start.Transcript:
+		return &ResumeError{RunID: o.ID, Reason: "it kept no transcript (--no-transcript), so what was said is not known",
+			hint: "its sandbox ends by itself; rein sandbox ls"}
+	case rec.start.Options != o.fingerprint():
+		return &ResumeError{RunID: o.ID, Reason: "the options are not those it began with",
+			hint: "undo what has changed in the configuration since, or begin a new run"}
+	case rec.worked() && rec.inputs != nil && rec.inputs.Hash == "":
+		return &ResumeError{RunID: o.ID, Reason: "its inputs are not on record"}
+	}
+	return nil
+}
+
+// Resumption is one time that a run was resumed.
+type Resumption struct {
+	At time.Time `json:"at"`
+	// Silent is how long nothing was recorded before that.
+	SilentMS int64 `json:"silent_ms"`
+	// Head is the end of the audit log as it was found.
+	Head audit.Head `json:"head"`
+}
+
+// resumptionRecord is the data of audit.KindRunResumed.
+type resumptionRecord struct {
+	Resumption
+	PID     int `json:"pid"`
+	Entries int `json:"transcript_entries"`
+	// Dropped is how many bytes of the transcript's end had not been recorded.
+	Dropped int64 `json:"transcript_dropped_bytes,omitempty"`
+	// Call had begun, and its result is not on record.
+	Call string `json:"call,omitempty"`
+}
+
+func (r *runner) recordResumption(rec *record) error {
+	again := Resumption{At: time.Now(), SilentMS: time.Since(rec.last).Milliseconds(), Head: rec.head}
+	r.report.Resumed = append(rec.resumed, again)
+	r.warn("the run was resumed: the process that had begun it was ended, and nothing was recorded for %s", time.Duration(again.SilentMS)*time.Millisecond)
+	_, err := r.log.Append(audit.Entry{Kind: audit.KindRunResumed, RunID: r.o.ID, TraceID: r.o.TraceID, SandboxID: rec.sandboxID(),
+		Data: resumptionRecord{Resumption: again, PID: os.Getpid(), Entries: rec.entries, Dropped: rec.surplus, Call: rec.call}})
+	return err
+}
+
+func (rec *record) sandboxID() string {
+	if rec.created == nil {
+		return ""
+	}
+	return rec.created.ID
+}
+
+// resume goes on from what is on record.
+func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcome, err error) {
+	defer caught(&err)
+	if !rec.worked() && rec.outcome == nil && rec.judged == nil && !rec.ended {
+		if err := r.clear(ctx); err != nil {
+			return r.explain(ctx, ctx, Outcome{Reason: Failed, Detail: "what was left of the run could not be removed"}, err), err
+		}
+		r.past = nil
+		return r.run(ctx, w)
+	}
+	if rec.killed || rec.ended {
+		return r.compose(ctx, w, rec, nil)
+	}
+	work, cancel := r.tree.Context(ctx)
+	defer cancel()
+	work, stop := context.WithCancelCause(work)
+	defer stop(nil)
+	if err := r.attach(ctx, rec); err != nil {
+		if kind := sandbox.KindOf(err); kind == sandbox.KindNotFound || kind == sandbox.KindLost {
+			return r.compose(ctx, w, rec, err)
+		}
+		return r.explain(ctx, work, Outcome{Reason: Failed, Detail: "the sandbox could not be reached"}, err), err
+	}
+	defer r.destroy(ctx)
+	if err := errors.Join(r.restoreInputs(*rec.inputs), r.removeHalves()); err != nil {
+		return r.explain(ctx, work, Outcome{Reason: Failed, Detail: "the inputs are no longer known"}, err), err
+	}
+	defer r.closeInputs()
+	out, err = r.goOn(ctx, work, stop, w, rec)
+	r.conclude(ctx, out)
+	return out, err
+}
+
+// goOn has the worker go on, unless it had ended.
+func (r *runner) goOn(ctx, work context.Context, stop context.CancelCauseFunc, w Resumer, rec *record) (Outcome, error) {
+	renewed := make(chan struct{})
+	go func() { // what was progress is known at the end of the record
+		defer close(renewed)
+		select {
+		case <-work.Done():
+		case <-r.past.live:
+			<-r.renewer.start(work, stop)
+		}
+	}()
+	if rec.outcome != nil {
+		again, err := r.again(ctx, w, rec)
+		stop(nil)
+		<-renewed
+		return again, err
+	}
+	r.renewed = rec.created.ExpiresAt
+	r.past.settle()
+	out, err := r.work(work, resumed{w, r.past})
+	stop(nil)
+	<-renewed
+	out = r.explain(ctx, work, out, err)
+	r.recordOutcome(out)
+	return out, err
+}
+
+// resumed is a Resumer with its past, as a Worker.
+type resumed struct {
+	Resumer
+	past *Past
+}
+
+func (w resumed) Work(ctx context.Context, s *Session) (Outcome, error) {
+	return w.Resume(ctx, s, w.past)
+}
+
+// attach takes the run's sandbox up, with the end it has.
+func (r *runner) attach(ctx context.Context, rec *record) error {
+	box, err := sandbox.Attach(ctx, r.o.Provider, rec.created.ID, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+	if err != nil {
+		return err
+	}
+	r.box = box
+	r.report.Cleanup = Cleanup{Error: "not tried"}
+	info := box.Info()
+	r.describe(info)
+	lease := budget.NewLease(r.o.Limits, rec.created.CreatedAt, r.tree.Deadline())
+	if !info.ExpiresAt.IsZero() {
+		lease.End = info.ExpiresAt
+	}
+	r.renewer = newRenewer(r, lease)
+	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is still there"})
+	return nil
+}
+
+// clear destroys what was made for a run whose work never began.
+func (r *runner) clear(ctx context.Context) error {
+	left, err := r.o.Provider.List(ctx, map[string]string{LabelRun: r.o.ID})
+	if err != nil {
+		return err
+	}
+	for _, info := range left {
+		box, err := sandbox.Attach(ctx, r.o.Provider, info.ID, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+		if err != nil {
+			err = r.o.Provider.Kill(ctx, info.ID) // it may not have got so far as to answer
+		} else {
+			err = errors.Join(box.Kill(ctx), box.Close())
+		}
+		if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeHalves removes what was brought out before the run was ended: all of it
+// is brought out again.
+func (r *runner) removeHalves() error {
+	var errs []error
+	for _, name := range []string{patchFile, artifactsDir, outputDir, NetworkFile} {
+		if err := os.RemoveAll(filepath.Join(r.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// between takes what is on record between the worker's entries.
+func (r *runner) between(s saying) {
+	if err := r.follow(s); err != nil {
+		r.warn("the record cannot be followed: %v", err)
+	}
+}
+
+// gone is said of outputs that were never saved.
+func gone(why error) string {
+	if why == nil {
+		return "the sandbox was destroyed before its outputs were saved"
+	}
+	return fmt.Sprintf("the sandbox was gone when the run was resumed, and what had not been saved is lost: %v", why)
+}

@@ -24,7 +24,7 @@ func (s *Session) RunID() string { return s.r.o.ID }
 func (s *Session) Task() string { return s.r.o.Task }
 
 // Workspace reports whether a directory was copied in.
-func (s *Session) Workspace() bool { return s.r.inputs != nil }
+func (s *Session) Workspace() bool { return s.r.inputs != nil || s.r.had }
 
 // Sandbox is the run's sandbox.
 func (s *Session) Sandbox() *sandbox.Sandbox { return s.r.box }
@@ -61,8 +61,11 @@ func (s *Session) NewCallID() string {
 	if id := s.r.past.callID(); id != "" {
 		return id
 	}
-	return "call_" + NewID()
+	return callPrefix + NewID()
 }
+
+// callPrefix begins the id of every call of a worker.
+const callPrefix = "call_"
 
 // Finish ends the work: the outputs are saved, the acceptance checks run and
 // the sandbox destroyed. It goes on when ctx has ended. What came of it is said
@@ -153,7 +156,7 @@ func (r *runner) recordCall(c tool.Call, step int, res tool.Result, executed boo
 	var note saidNote
 	if r.talk != nil {
 		var err error
-		told := toldResult{CallID: c.ID, ModelCallID: c.ModelID, Tool: c.Name, Result: res}
+		told := toldResult{CallID: c.ID, ModelCallID: c.ModelID, Tool: c.Name, Result: res, Kept: res.Kept}
 		if note.Entry, note.Hash, err = r.talk.append(Said{Kind: audit.KindTool, Step: step, Data: told}); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -32,6 +33,19 @@ func newTranscript(path string, m *secret.Masker) (*transcript, error) {
 		return nil, err
 	}
 	return &transcript{masker: m, file: f}, nil
+}
+
+// openTranscript goes on with the transcript of a run: what the audit log does
+// not name of its end is cut off.
+func openTranscript(path string, m *secret.Masker, rec *record) (*transcript, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(rec.offset); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &transcript{masker: m, file: f, n: rec.entries}, nil
 }
 
 func (t *transcript) append(e Said) (int, string, error) {

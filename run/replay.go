@@ -1,0 +1,218 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Replayed is what came of replaying a run.
+type Replayed struct {
+	RunID string `json:"run_id"`
+	// Same is true when the same calls were made and withheld, with the same
+	// verdicts, and the work ended for the same reason.
+	Same bool `json:"same"`
+	// Requests, Replies and Calls are how many of each were done again.
+	Requests int `json:"requests"`
+	Replies  int `json:"replies"`
+	Calls    int `json:"calls"`
+	// Recorded and Replayed are the reasons for which the work ended.
+	Recorded Reason `json:"recorded_reason"`
+	Replayed Reason `json:"replayed_reason"`
+	// Brake is the limit that stopped the work, in the replay.
+	Brake *Brake `json:"brake,omitempty"`
+	// Differences are where the replay did not do what is on record: the first,
+	// since all that follows it follows from it, and that of the end.
+	Differences []Difference `json:"differences"`
+	// Changed is true when the options are not those the run began with.
+	Changed bool `json:"options_changed"`
+}
+
+// Replay has w do again what is on record of the run in dir: it is answered with
+// the replies and results of then, and nothing is asked, executed or written. o
+// gives the task, the limits and what else the worker looks at; no provider is
+// used. head, if not empty, is what the audit log should end with.
+//
+// A record that is incomplete, or that was altered, is an error; differences are
+// not.
+func Replay(ctx context.Context, dir, head string, o Options, w Resumer) (*Replayed, error) {
+	rec, err := verified(dir, head)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !rec.start.Transcript:
+		return nil, &ResumeError{RunID: rec.runID, Reason: "it kept no transcript (--no-transcript), so what was said is not known"}
+	case rec.created == nil || !rec.worked():
+		return nil, &ResumeError{RunID: rec.runID, Reason: "its work had not begun, so there is nothing to replay"}
+	}
+	o.ID, o.TraceID, o.Events = rec.runID, rec.traceID, nil
+	r := &runner{o: o, dir: dir, started: rec.begun, past: rec.past(), finished: make(chan struct{})}
+	r.log = audit.New(io.Discard, audit.Options{})
+	r.report = &Report{Calls: Calls{ByTool: map[string]int{}}}
+	r.past.between = r.between
+	r.past.shift = time.Since(rec.begun)
+	r.past.strict = true
+	if r.tree, err = budget.NewTree(o.Limits, budget.TreeOptions{Now: r.past.clock}); err != nil {
+		return nil, err
+	}
+	out, err := r.redrive(ctx, w, rec)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if _, off := errors.AsType[*OffRecordError](err); err != nil && !off && rec.outcome == nil {
+		return nil, err
+	}
+	res := r.replayed(rec, out)
+	res.Changed = rec.start.Options != o.fingerprint()
+	return res, nil
+}
+
+// verified reads the record of a run whose audit log is as it was written.
+func verified(dir, head string) (*record, error) {
+	f, err := os.Open(filepath.Join(dir, AuditFile))
+	if err != nil {
+		return nil, err
+	}
+	v := audit.Verify(f, head)
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	if !v.OK() && v.State != audit.Torn {
+		return nil, &ResumeError{Reason: "its audit log was altered: " + v.Reason, hint: "rein runs verify says more"}
+	}
+	return readRecord(dir)
+}
+
+// redrive has the worker do again what is on record, and nothing else.
+func (r *runner) redrive(ctx context.Context, w Resumer, rec *record) (Outcome, error) {
+	p := r.past
+	p.strict = true
+	if r.box == nil {
+		box, err := sandbox.OnRecord(r.o.Provider, *rec.created, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+		if err != nil {
+			return Outcome{}, err
+		}
+		r.box, r.renewer = box, newRenewer(r, budget.Lease{})
+		defer func() { r.box, r.renewer = nil, nil }()
+	}
+	if rec.inputs != nil && r.inputs == nil {
+		if data, err := readKept(r.dir, inputsFile); err == nil {
+			var k keptInputs
+			r.had = json.Unmarshal(data, &k) == nil && k.Workspace != nil
+		}
+	}
+	r.renewed = rec.created.ExpiresAt
+	parent, interrupt := context.WithCancel(ctx)
+	defer interrupt()
+	work, stop := context.WithCancelCause(parent)
+	defer stop(nil)
+	p.stopAt, p.stop = rec.stop(p.said, interrupt, stop)
+	p.settle()
+	out, err := r.work(work, resumed{w, p})
+	return r.explain(parent, work, out, err), err
+}
+
+// stop says when the work was ended from outside, if it was: after how many
+// entries, and how that is done again.
+func (rec *record) stop(said []saying, interrupt func(), stop context.CancelCauseFunc) (int, func()) {
+	at, cause := -1, error(nil)
+	for i, s := range said {
+		var b Brake
+		if s.kind == audit.KindBrake && json.Unmarshal(s.data, &b) == nil && b.Limit == string(budget.LimitWallTime) {
+			at, cause = i, &budget.Breach{Limit: budget.LimitWallTime, Flag: b.Flag}
+			break
+		}
+	}
+	if at < 0 && rec.outcome != nil {
+		switch at = len(said); rec.outcome.Reason {
+		case Interrupted:
+		case NoProgress:
+			cause = errNoProgress
+		case Lost:
+			cause = &sandbox.Error{Kind: sandbox.KindLost, Op: "renew", Err: errors.New(rec.outcome.Detail)}
+		default:
+			return 0, nil
+		}
+	}
+	if at < 0 {
+		return 0, nil
+	}
+	// Calls that were not executed since it had ended come after that.
+	for at > 0 && (!said[at-1].entry() || said[at-1].kind == audit.KindTool && !said[at-1].call.Executed) {
+		at--
+	}
+	if cause == nil {
+		return at, interrupt
+	}
+	return at, func() { stop(cause) }
+}
+
+// follow takes what is on record between the worker's entries.
+func (r *runner) follow(s saying) error {
+	switch s.kind {
+	case audit.KindSandboxRenewed:
+		var o sandbox.LifecycleOutcome
+		if err := json.Unmarshal(s.data, &o); err != nil {
+			return err
+		}
+		if o.OK && o.ExpiresAt.After(r.renewed) {
+			r.renewed = o.ExpiresAt
+			r.renewer.progress.Renewed()
+		}
+	case lostRequest:
+		r.tree.Spend(budget.Spent{Tokens: lostTokens(s)}) // a limit that it passes stops the work at the next step
+	}
+	return nil
+}
+
+// lostTokens is what a request may have cost whose reply never came.
+func lostTokens(s saying) int64 {
+	var note struct {
+		MaxOutputTokens int64 `json:"max_output_tokens"`
+	}
+	if json.Unmarshal(s.data, &note) != nil {
+		return 0
+	}
+	return int64(len(s.data))/4 + note.MaxOutputTokens
+}
+
+// replayed compares the ends.
+func (r *runner) replayed(rec *record, out Outcome) *Replayed {
+	p := r.past
+	res := &Replayed{RunID: rec.runID, Replayed: out.Reason, Brake: r.report.Brake, Differences: []Difference{}}
+	step := 0
+	for _, s := range p.said[:p.at] {
+		switch s.kind {
+		case audit.KindModelRequest:
+			res.Requests++
+		case audit.KindModelReply:
+			res.Replies++
+		case audit.KindTool:
+			res.Calls++
+		}
+		step = max(step, s.step)
+	}
+	if p.off != nil {
+		res.Differences = append(res.Differences, *p.off)
+	} else if s, ok := p.next(); ok {
+		res.Differences = append(res.Differences, Difference{Step: s.step, Recorded: s.what(), Replayed: fmt.Sprintf("the end (%s)", out.Reason)})
+	}
+	if rec.outcome != nil {
+		res.Recorded = rec.outcome.Reason
+		if res.Recorded != out.Reason {
+			res.Differences = append(res.Differences, Difference{Step: step, Recorded: "the end (" + string(res.Recorded) + ")", Replayed: "the end (" + string(out.Reason) + ")"})
+		}
+	}
+	res.Same = len(res.Differences) == 0
+	return res
+}
