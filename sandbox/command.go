@@ -24,6 +24,9 @@ type Command struct {
 	// Result.Outcome.Session says what is left to the next. KindNotFound when it
 	// has ended, KindConflict while another command runs in it.
 	Session string
+	// Repeat says, for the record, that rein runs it once more: it is known to
+	// change nothing, and what became of it the first time is not known.
+	Repeat bool
 	// Background returns at once; ask with Status and Wait.
 	Background bool
 	// Stdout and Stderr, when either is set, receive every byte as it comes and

@@ -45,6 +45,8 @@ type CallIntent struct {
 	TimeoutMS  int64    `json:"timeout_ms"`
 	Background bool     `json:"background,omitempty"`
 	Session    string   `json:"session,omitempty"` // in which it runs
+	// Repeat: rein runs it once more, see Command.
+	Repeat bool `json:"repeat,omitempty"`
 }
 
 // SessionRecord is the data of audit.KindSessionIntent and KindSessionOutcome.

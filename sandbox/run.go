@@ -124,7 +124,7 @@ const maxSummary = 2 << 10
 func (s *Sandbox) callIntent(c Command) CallIntent {
 	sum := sha256.Sum256([]byte(c.Shell))
 	return CallIntent{Tool: c.Tool, Session: c.Session, Command: s.summary(c.Shell), Bytes: len(c.Shell), SHA256: hex.EncodeToString(sum[:]), Cwd: c.Cwd,
-		Env: names(c.Env), TimeoutMS: c.Timeout.Milliseconds(), Background: c.Background}
+		Env: names(c.Env), TimeoutMS: c.Timeout.Milliseconds(), Background: c.Background, Repeat: c.Repeat}
 }
 
 // summary is what is recorded of a command's text.

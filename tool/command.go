@@ -69,7 +69,7 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 	if c.Begun && !b.Sandbox.Features().CallIDs {
 		return fateUnknown(OpRun, "rein was ended while this command was under way, and the sandbox cannot be asked what became of it")
 	}
-	r, err := b.Sandbox.Run(ctx, sandbox.Command{
+	r, err := b.runCommand(ctx, sandbox.Command{
 		CallID: c.ID, Tool: RunCommand, Shell: args.Command, Cwd: args.Cwd, Timeout: timeout,
 		Background: args.Background, Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
 	})

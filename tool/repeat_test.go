@@ -1,0 +1,138 @@
+package tool_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/sandbox/opensandbox"
+	"github.com/rein-sh/rein/sandbox/opensandbox/opensandboxtest"
+	"github.com/rein-sh/rein/sandbox/sandboxtest"
+	"github.com/rein-sh/rein/tool"
+)
+
+// dropping is a provider of which the connections that carry the next commands
+// break after the first byte.
+type dropping struct {
+	sandbox.Provider
+	next atomic.Int32
+}
+
+func (d *dropping) Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error) {
+	ep, err := d.Provider.Endpoint(ctx, id, port)
+	dial := ep.DialContext
+	ep.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return droppingConn{conn, d}, err
+	}
+	return ep, err
+}
+
+type droppingConn struct {
+	net.Conn
+	d *dropping
+}
+
+func (c droppingConn) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte("POST /command ")) && c.d.next.Add(-1) >= 0 {
+		n, _ := c.Conn.Write(p[:1]) // else the request may be sent again, since nothing of it was
+		c.Close()
+		return n, errors.New("dropped by the test")
+	}
+	return c.Conn.Write(p)
+}
+
+// over makes the tools over a sandbox of p.
+func over(t *testing.T, p sandbox.Provider, spec sandbox.Spec) *bench {
+	t.Helper()
+	log := audit.New(&bytes.Buffer{}, audit.Options{})
+	spec.TTL = time.Hour
+	box, err := sandbox.Create(t.Context(), p, spec, sandbox.Options{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { errors.Join(box.Kill(context.Background()), box.Close()) })
+	tree, err := budget.NewTree(budget.Standard(), budget.TreeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, box: box}
+	if b.set, err = tool.Builtin(tool.Options{Sandbox: box, Budget: tree, Finish: func(context.Context) (string, error) { return "", nil }}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// A command that never began is run once more when it is known to change
+// nothing, and only then.
+func TestRepeated(t *testing.T) {
+	t.Parallel()
+	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
+	defer m.Close()
+	d := &dropping{Provider: m}
+	b := over(t, d, sandbox.Spec{})
+	b.call(tool.RunCommand, "command", "echo one > f")
+	for _, c := range []struct {
+		command string
+		dropped int32
+		ok      bool
+		left    int32 // of dropped
+	}{
+		{"cat f", 1, true, -1},
+		{"cat f", 3, false, 1}, // once more, not twice
+		{"echo two >> f", 1, false, 0},
+		{"cat f; touch g", 1, false, 0},
+		{"cat $f", 1, false, 0}, // who knows of what
+	} {
+		d.next.Store(c.dropped)
+		r := b.call(tool.RunCommand, "command", c.command)
+		left := d.next.Swap(0)
+		if r.OK != c.ok || left != c.left || !c.ok && (r.Err == nil || r.Err.Class != tool.Verify) {
+			t.Errorf("%s, dropped %d times: %+v, %d left", c.command, c.dropped, r, left)
+		}
+	}
+	if r := b.call(tool.RunCommand, "command", "cat f; ls"); r.Stdout != "one\nf\n" {
+		t.Errorf("files: %+v", r)
+	}
+}
+
+// A server that cannot be asked about a call: what it lost is reported as
+// unknown, and repeated only when it is known to change nothing.
+func TestRepeatedWithoutCallIDs(t *testing.T) {
+	t.Parallel()
+	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
+	defer m.Close()
+	s := &opensandboxtest.Server{Machines: m}
+	h := httptest.NewServer(s)
+	defer func() { h.CloseClientConnections(); h.Close() }()
+	p, err := opensandbox.New(opensandbox.Options{URL: h.URL, StateDir: t.TempDir(), CreateTimeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	b := over(t, p, sandbox.Spec{Image: "debian:12"})
+	if b.box.Features().CallIDs {
+		t.Fatal("the server knows call ids")
+	}
+	for _, c := range []struct {
+		command string
+		ok      bool
+	}{{"echo one >> f", false}, {"cat f", true}} {
+		s.Once(opensandboxtest.Command, opensandboxtest.Lose)
+		r := b.call(tool.RunCommand, "command", c.command)
+		if r.OK != c.ok || !c.ok && (r.Err == nil || r.Err.Class != tool.Verify || r.Err.Code != tool.CodeOutcomeUnknown || r.ExitCode != nil) {
+			t.Errorf("%s: %+v", c.command, r)
+		}
+	}
+	if r := b.call(tool.RunCommand, "command", "cat f"); r.Stdout != "one\n" {
+		t.Errorf("it ran more than once: %q", r.Stdout)
+	}
+}
