@@ -43,6 +43,13 @@ type Options struct {
 	NoShell bool
 	// Sessions gives the session tools.
 	Sessions Sessions
+	// Custom are tools besides the built-in ones: see Program and Func.
+	Custom []Custom
+	// Approve, when set, is asked before a call is executed, once its arguments
+	// are known to be good. It returns the call to execute, of which it may have
+	// changed the command (Call.Edited), or why it is not executed. It may take
+	// as long as a person does.
+	Approve func(context.Context, Call) (Call, *Error)
 	// Finish is sandbox_kill: it saves the outputs, judges them and ends the
 	// sandbox, and says in a sentence what came of it. It must be idempotent.
 	Finish func(context.Context) (string, error)
@@ -91,6 +98,13 @@ func Builtin(o Options) (*Set, error) {
 	case o.Sessions.Max > 0:
 		tools = slices.Insert(tools, 2, b.sessionTools()...)
 	}
+	for _, c := range o.Custom {
+		t, err := c.bind(b)
+		if err != nil {
+			return nil, err
+		}
+		tools = slices.Insert(tools, len(tools)-1, t)
+	}
 	for i := range tools {
 		tools[i].Run = b.guard(tools[i].Name, tools[i].Run)
 	}
@@ -118,7 +132,17 @@ func (b *builtin) guard(name string, run func(context.Context, Call) Result) fun
 			return Fail(OpRun, CodeSandboxGone, "the sandbox has been destroyed, as "+SandboxKill+" was asked to",
 				"give your final answer")
 		}
+		if b.Approve != nil {
+			allowed, no := b.Approve(ctx, c)
+			if no != nil {
+				r := Result{Err: no}
+				b.mask(&r)
+				return r
+			}
+			c = allowed
+		}
 		r := run(ctx, c)
+		r.Edited = b.Masker.String(c.Edited)
 		if r.Err != nil && (r.Err.Code == CodeSandboxGone || r.Err.Code == CodeSandboxLost) {
 			b.gone.Store(true)
 		}

@@ -60,6 +60,7 @@ const (
 	CodeHost             = "host"
 	CodeBudget           = "budget"
 	CodeInternal         = "internal"
+	CodeFunctionFailed   = "function_failed" // of a tool of the host program
 )
 
 // always holds the codes whose class does not depend on the operation.

@@ -51,6 +51,9 @@ type Call struct {
 	ModelID   string          // what the model calls it; only returned to it
 	Name      string          // as the model wrote it
 	Arguments json.RawMessage // as the model wrote them; nothing is checked
+	// Edited is the command that a person put in place of the model's, as
+	// Arguments then have it; empty: it is the model's.
+	Edited string
 	// Begun says that a rein that has died had begun this call, and that its
 	// result is not known. What it did is asked for; it is not done again.
 	Begun bool
@@ -89,6 +92,9 @@ type Result struct {
 	File *File `json:"file,omitempty"`
 	// Session is set by the session tools.
 	Session *Session `json:"session,omitempty"`
+	// Edited is what was run instead of the model's command, because a person
+	// changed it before allowing it.
+	Edited string `json:"edited_command,omitempty"`
 
 	// OutputBytes counts what the command printed, for the record.
 	OutputBytes int64 `json:"-"`
