@@ -178,6 +178,7 @@ func (r *runner) create(ctx context.Context) error {
 		r.warn("%s", n)
 	}
 	r.renewer = newRenewer(r, lease)
+	r.renewer.born(ctx, info.ExpiresAt)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is ready"})
 	return nil
 }

@@ -26,6 +26,23 @@ func newRenewer(r *runner, lease budget.Lease) *renewer {
 	return &renewer{r: r, lease: lease, moved: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
+// late is how much later than its absolute end a sandbox may end because its
+// making took time: setting it right is a request to the provider.
+const late = 5 * time.Second
+
+// born takes the end that the sandbox was given. Its life counts from when it
+// was there, the run's deadline from before.
+func (k *renewer) born(ctx context.Context, end time.Time) {
+	next := k.current()
+	if end.Before(next.Absolute.Add(late)) {
+		return
+	}
+	next.End = next.Absolute
+	if err := k.move(ctx, next); err != nil {
+		k.r.warn("the sandbox may live until %s, longer than the run: its end could not be moved: %v", end.Format(time.TimeOnly), err)
+	}
+}
+
 // halt makes the loop end: there is nothing to be renewed any more.
 func (k *renewer) halt() { k.once.Do(func() { close(k.quit) }) }
 
