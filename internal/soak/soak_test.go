@@ -1,0 +1,96 @@
+package soak_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rein-sh/rein/internal/soak"
+	"go.uber.org/goleak"
+)
+
+var (
+	seed    = flag.Uint64("seed", 0, "play this script alone, and say what it is")
+	from    = flag.Uint64("from", 1, "the first script")
+	scripts = flag.Int("scripts", 300, "how many scripts to play")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+// TestProperty plays scripts and judges each. A failure names the seed:
+//
+//	go test ./internal/soak -run TestProperty -seed N -v
+func TestProperty(t *testing.T) {
+	if *seed != 0 {
+		t.Log(soak.New(*seed))
+		play(t, *seed)
+		return
+	}
+	first := *from
+	var next atomic.Uint64
+	ends := make([]map[string]int, 4)
+	t.Run("scripts", func(t *testing.T) {
+		for w := range ends {
+			ends[w] = map[string]int{}
+			t.Run(fmt.Sprint(w), func(t *testing.T) {
+				t.Parallel()
+				for {
+					n := next.Add(1) - 1
+					if n >= uint64(*scripts) {
+						return
+					}
+					t.Run(fmt.Sprint("seed=", first+n), func(t *testing.T) {
+						ends[w][play(t, first+n)]++
+					})
+				}
+			})
+		}
+	})
+	all := map[string]int{}
+	for _, e := range ends {
+		for reason, n := range e {
+			all[reason] += n
+		}
+	}
+	t.Logf("%d scripts from seed %d: %v", *scripts, first, all)
+	if *scripts >= 300 {
+		for _, reason := range []string{"done", "failed", "budget", "needs_human", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress"} {
+			if all[reason] == 0 {
+				t.Errorf("no script ended as %s: the scripts have become too tame", reason)
+			}
+		}
+	}
+}
+
+// play plays one script in simulated time and returns how it ended.
+func play(t *testing.T, seed uint64) (reason string) {
+	dir, err := os.MkdirTemp("", "rein-soak-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	synctest.Test(t, func(t *testing.T) {
+		x, err := soak.Play(soak.New(seed), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason = string(x.Report.Reason)
+		defer time.Sleep(soak.Outlive) // whatever was left behind ends, or is found
+		faults := soak.Judge(x)
+		if len(faults) > 0 {
+			t.Errorf("seed %d: %s: %s\n  %s", seed, x.Report.Conclusion, x.Report.Error, strings.Join(faults, "\n  "))
+		}
+		if testing.Verbose() && len(faults) == 0 {
+			t.Log(x.Report.Conclusion)
+		}
+	})
+	return reason
+}
