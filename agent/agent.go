@@ -11,6 +11,7 @@ import (
 	"errors"
 
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/price"
 	"github.com/rein-sh/rein/run"
 )
 
@@ -47,7 +48,7 @@ const (
 )
 
 // Price of a model, in dollars per million tokens.
-type Price struct{ Input, Output float64 }
+type Price = price.Price
 
 // OnDenial is what a run does about a denial.
 type OnDenial string

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/tool"
@@ -63,6 +64,10 @@ func (c *conversation) ask(ctx context.Context) (*model.Reply, error) {
 // request makes one request and records it and its outcome.
 func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, error) {
 	c.refresh(ctx)
+	c.req.MaxOutputTokens = c.MaxOutputTokens
+	if err := c.reserve(&c.req, c.counted.input(c.model.Name(), &c.req)); err != nil {
+		return nil, err
+	}
 	if c.retold() {
 		c.told = 0
 	}
@@ -73,6 +78,7 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 	sent.NoTools = len(c.req.Tools) == 0
 	note := requestNote{Model: c.model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages)}
 	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
+		c.hold.Release()
 		return nil, err
 	}
 	c.told = len(c.req.Messages)
@@ -91,8 +97,10 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 	took := time.Since(start).Milliseconds()
 	if err == nil && reply.Usage.Known {
 		c.history.Used(reply.Usage.Input)
+		c.counted.answered(c.model.Name(), &c.req, reply.Usage)
 	}
 	if err != nil {
+		c.unanswered(&c.req, err)
 		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failed(err),
 			Note: replyNote{DurationMS: took, Error: string(model.KindOf(err))}})
 		return nil, errors.Join(err, said)
@@ -143,6 +151,9 @@ func (c *conversation) pause(ctx context.Context, attempt int, cause error) erro
 func (c *conversation) givenUp(ctx context.Context, err error) (run.Outcome, error) {
 	if ctx.Err() != nil {
 		return run.Outcome{}, context.Cause(ctx)
+	}
+	if breach, ok := errors.AsType[*budget.Breach](err); ok {
+		return run.Outcome{}, breach
 	}
 	if model.KindOf(err) == "" {
 		return run.Outcome{Reason: run.Failed, Detail: "the model could not be asked"}, err

@@ -52,6 +52,7 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 		}
 		results = append(results, remember(mc, call, res))
 	}
+	c.withLeft(results)
 	c.history.AddResults(results)
 	switch {
 	case cause != nil:
@@ -88,6 +89,7 @@ func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, e
 	event(run.EventCall, 0)
 	call.Progress = func(bytes int64) { event(run.EventOutput, bytes) }
 	res := c.execute(ctx, call)
+	c.done.add(summary, res)
 	if call.Name == tool.SandboxKill {
 		c.finished = true
 	}

@@ -72,14 +72,16 @@ var errNoSummary = errors.New("the reply was no summary")
 // sumUp has the model sum up results that will no longer be sent: one request,
 // which is recorded and paid for as any other, and not repeated.
 func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
-	if err := c.s.Budget().Check(); err != nil {
-		return "", err
-	}
 	req := &model.Request{System: askToSum, MaxOutputTokens: min(sumTokens, c.MaxOutputTokens),
 		Messages: []model.Message{{Role: model.RoleUser, Text: quote("several tools", text)}}}
 	sent := sentMessages{Purpose: purposeSummary, System: req.System, NoTools: true, Messages: req.Messages, MaxOutputTokens: req.MaxOutputTokens}
+	if err := c.reserve(req, weight(req)); err != nil {
+		return "", err
+	}
+	sent.MaxOutputTokens = req.MaxOutputTokens
 	note := requestNote{Model: c.model.Name(), Attempt: 1, Messages: 1, Purpose: purposeSummary}
 	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
+		c.hold.Release()
 		return "", err
 	}
 	reply, err := c.generate(ctx, c.model, req, nil)
@@ -87,6 +89,7 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 		err = errNoSummary
 	}
 	if err != nil {
+		c.unanswered(req, err)
 		return "", errors.Join(err, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step,
 			Data: failed(err), Note: replyNote{Purpose: purposeSummary, Error: string(model.KindOf(err))}}))
 	}
@@ -100,5 +103,5 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 	}
 	// What it cost counts whatever it is; a limit that it passed stops the run
 	// at the next step.
-	return reply.Message.Text, errors.Join(err, c.spend(reply))
+	return reply.Message.Text, errors.Join(err, c.settle(req, reply))
 }

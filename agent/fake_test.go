@@ -54,6 +54,15 @@ type answer = func(*model.Request) (*model.Reply, error)
 
 var usage = model.Usage{Known: true, Input: 100, Output: 10}
 
+// using is an answer that costs so many tokens.
+func using(input, output int64, a answer) answer {
+	return func(r *model.Request) (*model.Reply, error) {
+		reply, err := a(r)
+		reply.Usage = model.Usage{Known: true, Input: input, Output: output}
+		return reply, err
+	}
+}
+
 func text(s string) answer {
 	return func(*model.Request) (*model.Reply, error) {
 		return &model.Reply{Message: model.Message{Role: model.RoleAssistant, Text: s}, Stop: model.StopEnd, Usage: usage}, nil
@@ -107,8 +116,8 @@ func unwrap(t *testing.T, content string) tool.Result {
 	t.Helper()
 	lines := strings.Split(content, "\n")
 	var r tool.Result
-	if len(lines) != 3 {
-		t.Fatalf("not three lines: %q", content)
+	if len(lines) != 3 && (len(lines) != 4 || !strings.HasPrefix(lines[3], "Left for this task: ")) {
+		t.Fatalf("not three lines, and what is left: %q", content)
 	}
 	if err := json.Unmarshal([]byte(lines[1]), &r); err != nil {
 		t.Fatalf("%v: %q", err, content)

@@ -31,6 +31,12 @@ type conversation struct {
 	// until the first request that is not.
 	past   *run.Past
 	driven bool
+	// hold is what is set aside for the request that is being made, counted what
+	// earlier ones were; last: it is the last turn's.
+	hold    *budget.Reservation
+	counted counted
+	last    bool
+	done    deeds
 	// What the model did wrong, see replies.go.
 	bad, cuts int // replies in a row
 	repaired  bool
@@ -61,10 +67,13 @@ func (l *loop) work(ctx context.Context, s *run.Session, past *run.Past) (run.Ou
 	for _, d := range set.Definitions() {
 		c.req.Tools = append(c.req.Tools, model.ToolDef{Name: d.Name, Description: d.Description, Schema: d.Schema})
 	}
+	c.keep()
+	work, cancel := s.Budget().WorkContext(ctx)
+	defer cancel()
 	for {
-		out, done, err := c.turn(ctx)
+		out, done, err := c.turn(work)
 		if breach, ok := errors.AsType[*budget.Breach](err); ok {
-			return c.lastWord(ctx, breach)
+			return c.stopped(ctx, breach)
 		}
 		if done || err != nil {
 			return out, err
@@ -84,33 +93,10 @@ func (c *conversation) turn(ctx context.Context) (run.Outcome, bool, error) {
 		out, err := c.givenUp(ctx, err)
 		return out, true, err
 	}
-	return c.answer(ctx, reply, c.spend(reply))
+	return c.answer(ctx, reply, c.settle(&c.req, reply))
 }
 
 // say adds a message of rein's own, as the user's side.
 func (c *conversation) say(text string) {
 	c.history.Add(model.Message{Role: model.RoleUser, Text: text})
-}
-
-// lastWord is what happens when a limit is used up: when only steps or calls
-// are, the model gets one more turn, without tools, to say how far it got.
-func (c *conversation) lastWord(ctx context.Context, breach *budget.Breach) (run.Outcome, error) {
-	c.s.Stopped(breach)
-	out := run.Outcome{Reason: run.OverBudget, Detail: breach.Error()}
-	if ctx.Err() != nil || c.s.Budget().Check() != nil {
-		return out, breach
-	}
-	c.req.Tools = nil
-	c.say("A limit of this task is used up (" + breach.Error() + "). No tool can be called any more. " +
-		"Say in a few sentences what is done, what is not, and what you would do next.")
-	reply, err := c.ask(ctx)
-	if err != nil {
-		c.s.Warn("there is no last answer: %v", err)
-		return out, breach
-	}
-	if err := c.spend(reply); err != nil {
-		c.s.Warn("the last answer went over a limit: %v", err)
-	}
-	out.Answer = reply.Message.Text
-	return out, breach
 }

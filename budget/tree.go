@@ -61,6 +61,13 @@ func (t *Tree) Deadline() time.Time { return t.start.Add(t.Limits().MaxWallTime)
 // Remaining is the wall time left, never negative.
 func (t *Tree) Remaining() time.Duration { return max(0, t.Deadline().Sub(t.now())) }
 
+// WorkRemaining is Remaining without what is kept for the last turn.
+func (t *Tree) WorkRemaining() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(0, t.limits.MaxWallTime-t.keeps().Time-t.now().Sub(t.start))
+}
+
 // Check returns the *Breach of a limit of the run that is used up, or nil: the
 // wall clock, tokens or cost. Ask before spending.
 func (t *Tree) Check() error { return t.act(func(time.Time) error { return nil }) }
@@ -229,6 +236,15 @@ type Round struct {
 // *Breach, and counts nothing, when the steps, or a limit of the run, are used up.
 func (r *Round) Step() error {
 	return r.take(LimitSteps, &r.steps, &r.tree.used.Steps, true)
+}
+
+// Left is how many steps and calls may still be taken, without the step that is
+// kept for the last turn.
+func (r *Round) Left() (steps, calls int) {
+	t := r.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(0, t.limits.MaxSteps-t.keeps().Steps-r.steps), max(0, t.limits.MaxToolCalls-r.calls)
 }
 
 // LastStep takes the step that is kept for the last turn, or any other.

@@ -106,12 +106,14 @@ type Reply struct {
 }
 
 // Usage is what a reply cost, in tokens, as the vendor counts. Input includes
-// CachedInput, Output includes Reasoning. Known is false when the vendor said
+// CachedInput, read from the vendor's cache, and CacheWrite, written to it, where
+// the vendor says so; Output includes Reasoning. Known is false when the vendor said
 // nothing.
 type Usage struct {
 	Known       bool  `json:"known"`
 	Input       int64 `json:"input"`
 	CachedInput int64 `json:"cached_input,omitempty"`
+	CacheWrite  int64 `json:"cache_write_input,omitempty"`
 	Output      int64 `json:"output"`
 	Reasoning   int64 `json:"reasoning,omitempty"`
 }
@@ -146,8 +148,8 @@ type Error struct {
 	// Reset is when what is used up is there again, of KindQuota and
 	// KindRateLimit; zero when the vendor does not say.
 	Reset time.Time
-	Hint       string
-	Err        error
+	Hint  string
+	Err   error
 }
 
 func (e *Error) Error() string {

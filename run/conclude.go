@@ -100,14 +100,20 @@ func (r *runner) brake(b *budget.Breach) {
 	r.mu.Lock()
 	known := r.report.Brake != nil
 	if !known {
-		r.report.Brake = &Brake{Limit: string(b.Limit), Used: b.Limit.Format(b.Used), Max: b.Limit.Format(b.Max), Flag: b.Flag}
+		r.report.Brake = &Brake{Limit: string(b.Limit), Used: b.Format(b.Used), Max: b.Format(b.Max), Flag: b.Flag}
+		if b.Kept > 0 {
+			r.report.Brake.Kept = b.Format(b.Kept)
+		}
+		if b.Needed > 0 {
+			r.report.Brake.Needed = b.Format(b.Needed)
+		}
 	}
 	brake := *r.report.Brake
 	r.mu.Unlock()
 	if known {
 		return
 	}
-	r.emit(Event{Kind: EventBrake, Text: fmt.Sprintf("%s: %s of %s; %s raises it", brake.Limit, brake.Used, brake.Max, brake.Flag)})
+	r.emit(Event{Kind: EventBrake, Text: brake.String()})
 	if r.past.Driving() {
 		return
 	}
@@ -124,7 +130,7 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 	r.mu.Lock() // a worker that was left behind may still count
 	defer r.mu.Unlock()
 	rep := r.report
-	rep.Reason, rep.Answer = out.Reason, out.Answer
+	rep.Reason, rep.Answer, rep.Composed = out.Reason, out.Answer, out.Composed
 	err = errors.Join(err, r.finishError())
 	if rep.Reason == Done {
 		switch {

@@ -26,15 +26,17 @@ type Report struct {
 	ExitCode int    `json:"exit_code"`
 	// Accepted is "yes", "no", "unchecked" (there were no checks) or "unknown"
 	// (they were not, or could not be, run).
-	Accepted   string        `json:"accepted"`
-	Conclusion string        `json:"conclusion"` // one sentence
-	Answer     string        `json:"answer,omitempty"`
-	Error      string        `json:"error,omitempty"`
-	Hint       string        `json:"hint,omitempty"`
-	Checks     []CheckResult `json:"checks,omitempty"`
-	Protected  []Protected   `json:"protected,omitempty"`
-	Brake      *Brake        `json:"brake,omitempty"`
-	Warnings   []string      `json:"warnings,omitempty"`
+	Accepted   string `json:"accepted"`
+	Conclusion string `json:"conclusion"` // one sentence
+	Answer     string `json:"answer,omitempty"`
+	// Composed: the model could not be asked, and Answer is from rein's records.
+	Composed  bool          `json:"answer_composed,omitempty"`
+	Error     string        `json:"error,omitempty"`
+	Hint      string        `json:"hint,omitempty"`
+	Checks    []CheckResult `json:"checks,omitempty"`
+	Protected []Protected   `json:"protected,omitempty"`
+	Brake     *Brake        `json:"brake,omitempty"`
+	Warnings  []string      `json:"warnings,omitempty"`
 
 	StartedAt time.Time `json:"started_at"`
 	// Resumed tells of each time another process went on with the run.
@@ -110,6 +112,9 @@ type Tokens struct {
 	Total     int64   `json:"total"`
 	Estimated bool    `json:"estimated"`
 	CostUSD   float64 `json:"cost_usd,omitempty"`
+	// PriceSource says where the price is from that CostUSD is counted with;
+	// empty when none was known.
+	PriceSource string `json:"price_source,omitempty"`
 }
 
 // Brake is the limit that stopped the run.
@@ -117,7 +122,32 @@ type Brake struct {
 	Limit string `json:"limit"`
 	Used  string `json:"used"`
 	Max   string `json:"max"`
-	Flag  string `json:"flag"` // what raises it
+	Flag  string `json:"flag,omitempty"` // what raises it; empty when nothing does
+	// Kept is what of Max was set aside for the last turn, Needed what the next
+	// request could have needed; empty where neither is why.
+	Kept   string `json:"kept,omitempty"`
+	Needed string `json:"needed,omitempty"`
+}
+
+// Amounts says how far it was.
+func (b Brake) Amounts() string {
+	s := b.Used + " of " + b.Max
+	if b.Kept != "" {
+		s += ", " + b.Kept + " kept for the last turn"
+	}
+	if b.Needed != "" {
+		s += ", and the next request may need " + b.Needed
+	}
+	return s
+}
+
+// String says how far it was, and what raises it.
+func (b Brake) String() string {
+	s := b.Limit + ": " + b.Amounts()
+	if b.Flag != "" {
+		s += "; " + b.Flag + " raises it"
+	}
+	return s
 }
 
 // LimitInfo is one limit in force and who enforces it.

@@ -109,10 +109,24 @@ type saidNote struct {
 	Note  any    `json:"note,omitempty"`
 }
 
-// Spent counts what a reply cost. The *budget.Breach says that it was too much.
+// Spent counts what a reply cost for which nothing was set aside. The
+// *budget.Breach says that it was too much.
 func (s *Session) Spent(t Tokens) error {
-	r := s.r
+	s.r.countTokens(t)
+	return s.r.tree.Spend(budget.Spent{Tokens: t.Input + t.Output, Cost: budget.Dollars(t.CostUSD)})
+}
+
+// Settled counts what a reply cost for which hold was set aside; t.CostUSD is
+// that of cost. The *budget.Breach says that it was more.
+func (s *Session) Settled(hold *budget.Reservation, t Tokens, cost budget.USD) error {
+	t.CostUSD = cost.Float()
+	s.r.countTokens(t)
+	return hold.Settle(budget.Spent{Tokens: t.Input + t.Output, Cost: cost})
+}
+
+func (r *runner) countTokens(t Tokens) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	sum := &r.report.Tokens
 	sum.Input += t.Input
 	sum.Cached += t.Cached
@@ -120,8 +134,6 @@ func (s *Session) Spent(t Tokens) error {
 	sum.Total += t.Input + t.Output
 	sum.CostUSD += t.CostUSD
 	sum.Estimated = sum.Estimated || t.Estimated
-	r.mu.Unlock()
-	return r.tree.Spend(budget.Spent{Tokens: t.Input + t.Output, Cost: budget.Dollars(t.CostUSD)})
 }
 
 // Called records a call that has ended: in the audit log, in the report's

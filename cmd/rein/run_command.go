@@ -290,8 +290,10 @@ func (a *app) sayEnd(r *run.Report, err error) {
 	hint := cmp.Or(r.Hint, hintOf(err))
 	switch {
 	case r.Brake != nil:
-		fmt.Fprintf(a.err, "%s limit %s reached: %s of %s\n", a.style("rein:", styleError), cleanLine(r.Brake.Limit), cleanLine(r.Brake.Used), cleanLine(r.Brake.Max))
-		hint = r.Brake.Flag + " raises it"
+		fmt.Fprintf(a.err, "%s limit %s reached: %s\n", a.style("rein:", styleError), cleanLine(r.Brake.Limit), cleanLine(r.Brake.Amounts()))
+		if r.Brake.Flag != "" {
+			hint = r.Brake.Flag + " raises it"
+		}
 	case err != nil:
 		what, _, _ := strings.Cut(err.Error(), "\n") // the report has all of it
 		fmt.Fprintln(a.err, a.style("rein:", styleError), cleanLine(what))

@@ -153,7 +153,11 @@ func (a *accumulator) usage() model.Usage {
 	if !a.counted || a.input < 0 || a.written < 0 || a.read < 0 {
 		return model.Usage{}
 	}
-	return wire.Usage(a.input+a.written+a.read, a.read, a.output, a.thoughtCost)
+	u := wire.Usage(a.input+a.written+a.read, a.read, a.output, a.thoughtCost)
+	if u.Known {
+		u.CacheWrite = a.written
+	}
+	return u
 }
 
 // finish returns the reply, if the stream told how it ended.
