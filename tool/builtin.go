@@ -70,6 +70,7 @@ type builtin struct {
 	sessions map[string]*openSession // guarded by mu
 	opening  int                     // sessions that are being opened
 	ended    map[string]string       // why a session is there no more
+	found    *managers               // nil until they were looked for
 }
 
 // Builtin returns the built-in tools over one sandbox that exists already.

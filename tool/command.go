@@ -77,6 +77,7 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 	if err != nil {
 		res2.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}
+	res2.Diagnosis = b.diagnose(ctx, &res2, args.Cwd)
 	return res2
 }
 
@@ -132,6 +133,7 @@ func (b *builtin) wait(ctx context.Context, id string, timeout time.Duration) Re
 		if res.Stdout == "" && res.Stderr == "" && status.Bytes > 0 {
 			b.showLog(ctx, &res, status)
 		}
+		res.Diagnosis = b.diagnose(ctx, &res, "")
 		return res
 	}
 	res := Result{Background: bg, OutputBytes: status.Bytes}

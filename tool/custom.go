@@ -20,7 +20,18 @@ import (
 // Custom is a tool besides the built-in ones, made by Program.Tool or Func.
 type Custom struct {
 	Definition
-	run func(*builtin) func(context.Context, Call) Result
+	run  func(*builtin) func(context.Context, Call) Result
+	argv func(json.RawMessage) ([]string, *Error)
+}
+
+// Argv is the program and the arguments that a call with these arguments starts
+// in the sandbox; nil for a function, and for arguments that do not fit.
+func (c Custom) Argv(arguments json.RawMessage) []string {
+	if c.argv == nil {
+		return nil
+	}
+	argv, _ := c.argv(arguments)
+	return argv
 }
 
 func (c Custom) bind(b *builtin) (Tool, error) {
@@ -197,7 +208,7 @@ func (p Program) Tool() (Custom, error) {
 	if _, err := resolve(d.Schema); err != nil {
 		return Custom{}, fmt.Errorf("tool: %s: %w", p.Name, err)
 	}
-	return Custom{Definition: d, run: func(b *builtin) func(context.Context, Call) Result {
+	return Custom{Definition: d, argv: p.CommandOf, run: func(b *builtin) func(context.Context, Call) Result {
 		return func(ctx context.Context, c Call) Result { return b.program(ctx, c, p) }
 	}}, nil
 }
@@ -319,6 +330,7 @@ func (b *builtin) program(ctx context.Context, c Call, p Program) Result {
 	if err != nil {
 		res.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}
+	res.Diagnosis = b.diagnose(ctx, &res, cwd)
 	return res
 }
 

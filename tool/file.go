@@ -93,7 +93,11 @@ func (b *builtin) read(ctx context.Context, c Call) Result {
 	}
 	content, err := b.Sandbox.ReadFile(ctx, at.path, o)
 	if err != nil {
-		return b.explain(OpRead, err)
+		r := b.explain(OpRead, err)
+		if r.Err.Code == CodeFileNotFound {
+			r.Err.Hint = missingFile(ctx, &doctor{b: b, cwd: b.cwd}, args.Path)
+		}
+		return r
 	}
 	return b.show(at.path, args, o, content)
 }

@@ -193,6 +193,10 @@ func (b *builtin) runInSession(ctx context.Context, c Call) Result {
 		CallID: c.ID, Tool: SessionRun, Session: args.ID, Shell: args.Command, Timeout: timeout,
 		Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
 	})
+	res := b.result(r)
+	if st := r.Session; st != nil {
+		res.Diagnosis = b.diagnose(ctx, &res, st.Cwd)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if sandbox.KindOf(err) == sandbox.KindNotFound {
@@ -200,7 +204,6 @@ func (b *builtin) runInSession(ctx context.Context, c Call) Result {
 		b.ended[args.ID] = "it is not there any more"
 		return sessionGone(b.ended[args.ID])
 	}
-	res := b.result(r)
 	if err != nil {
 		res.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}
