@@ -104,6 +104,7 @@ func begin(o Options) (_ *runner, err error) {
 		o.Limits = budget.Standard()
 	}
 	r := &runner{o: o, dir: filepath.Join(o.StateDir, "runs", o.ID), started: time.Now(), finished: make(chan struct{})}
+	r.desk = &desk{r: r}
 	r.tree, err = budget.NewTree(o.Limits, budget.TreeOptions{Warn: r.warnLimit})
 	if err != nil {
 		return nil, err
@@ -210,6 +211,7 @@ func (r *runner) record(kind audit.Kind, callID string, data any) error {
 
 // emit tells the watcher, if there is one.
 func (r *runner) emit(e Event) {
+	r.desk.note(e)
 	if r.o.Events == nil || r.past.Driving() {
 		return
 	}

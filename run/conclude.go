@@ -46,6 +46,9 @@ func (o *Options) unjudged() string {
 	return Unchecked
 }
 
+// interrupted is the detail of a run that was, from outside.
+const interrupted = "it was interrupted"
+
 // explain says why the work really ended: a brake, the user or the loss of the
 // sandbox come before what the worker makes of it.
 func (r *runner) explain(parent, work context.Context, out Outcome, err error) Outcome {
@@ -64,8 +67,10 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 	case braked:
 		r.brake(breach)
 		out.Reason, out.Detail, out.Hint = OverBudget, breach.Error(), ""
+	case errors.Is(cause, errStopped) && out.Reason != Done:
+		out.Reason, out.Detail, out.Hint = Interrupted, cause.Error(), ""
 	case parent.Err() != nil && out.Reason != Done:
-		out.Reason, out.Detail, out.Hint = Interrupted, "it was interrupted", ""
+		out.Reason, out.Detail, out.Hint = Interrupted, interrupted, ""
 	case errors.Is(cause, errNoProgress) && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = NoProgress, errNoProgress.Error(), ""
 	case lost != nil, sandbox.KindOf(err) == sandbox.KindLost, out.Reason != Done && sandbox.KindOf(cause) == sandbox.KindLost:
@@ -166,7 +171,7 @@ func machinery(err error) error {
 	if _, ok := errors.AsType[*budget.Breach](err); ok {
 		return nil
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, errNoProgress) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, errNoProgress) || errors.Is(err, errStopped) {
 		return nil
 	}
 	return err
@@ -220,7 +225,9 @@ func conclusion(rep *Report, out Outcome) string {
 	case NoProgress:
 		s = "Stopped because " + out.Detail
 	case Interrupted:
-		s = "Interrupted"
+		if s = "Interrupted"; out.Detail != "" && out.Detail != interrupted {
+			s += ": " + out.Detail
+		}
 	case Lost:
 		s = "The sandbox was lost: " + out.Detail
 	case NoModel:

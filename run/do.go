@@ -62,8 +62,11 @@ type runner struct {
 	box     *sandbox.Sandbox
 	renewer *renewer
 
+	desk *desk // what other processes see of it
+
 	mu         sync.Mutex
 	report     *Report
+	asks       questions   // nil: nobody is asked anything
 	tools      []*tool.Set // that the worker took
 	background []string    // call ids of which something may still run
 	spills     []tool.Spill
@@ -103,6 +106,7 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	defer cancel()
 	work, stop := context.WithCancelCause(work)
 	defer stop(nil)
+	defer r.serve(stop)()
 
 	if err := r.scan(work); err != nil {
 		return r.explain(ctx, work, Outcome{Reason: Misused, Detail: "the workspace could not be read"}, err), err

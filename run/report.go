@@ -48,6 +48,8 @@ type Report struct {
 	Tokens  Tokens       `json:"tokens"`
 
 	Limits []LimitInfo `json:"limits"`
+	// LimitChanges are those made while the run worked; Limits has the last.
+	LimitChanges []LimitChange `json:"limit_changes,omitempty"`
 	// Network has the targets tried, the first MaxNetwork of them; all are in
 	// network.jsonl, of which NetworkHead (audit.Head's String) is the end.
 	// NetworkObserved is false where nobody keeps a record.

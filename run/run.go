@@ -62,6 +62,10 @@ type Options struct {
 	// at a time; it must not block for long. Nil tells nobody.
 	Events func(Event)
 
+	// Control lets other processes of this user ask, change and stop the run over
+	// a socket in its directory (package control).
+	Control bool
+
 	// KeepOutput keeps the spilled output of calls with the artifacts, masked.
 	KeepOutput bool
 	// NoTranscript writes no transcript.jsonl.

@@ -126,6 +126,7 @@ const (
 type Status struct {
 	RunID     string    `json:"run_id"`
 	PID       int       `json:"pid"`
+	Task      string    `json:"task"`
 	StartedAt time.Time `json:"started_at"`
 	Deadline  time.Time `json:"deadline"`
 	// Doing is a few words; Waiting says for what the run waits, if it does.
@@ -159,11 +160,17 @@ type Change struct {
 
 // Pending is a question that waits for a person.
 type Pending struct {
-	ID      string    `json:"id"`
-	Kind    string    `json:"kind"` // command, tool, host
-	Call    string    `json:"call_id,omitempty"`
-	Text    string    `json:"text"` // what is to be allowed
-	Why     string    `json:"why,omitempty"`
+	ID     string `json:"id"`
+	Kind   string `json:"kind"` // command, tool, host
+	CallID string `json:"call_id,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	Text   string `json:"text"` // what is to be allowed
+	Cwd    string `json:"cwd,omitempty"`
+	Why    string `json:"why,omitempty"`
+	// Hidden says that characters that cannot be seen were left out of Text, Cut
+	// that Text is not all of it.
+	Hidden  bool      `json:"hidden_characters,omitempty"`
+	Cut     bool      `json:"cut,omitempty"`
 	Since   time.Time `json:"since"`
 	Expires time.Time `json:"expires"`
 }

@@ -1,0 +1,255 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rein-sh/rein/approval"
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/run/control"
+)
+
+// LimitChange is a limit that was changed while the run worked.
+type LimitChange struct {
+	Time time.Time    `json:"time"`
+	Name budget.Limit `json:"name"`
+	Old  string       `json:"old"`
+	New  string       `json:"new"`
+	UID  uint32       `json:"uid"` // who changed it
+	PID  int32        `json:"pid"`
+}
+
+// ControlRecord is the data of audit.KindControl: what somebody did to the run.
+type ControlRecord struct {
+	Method   control.Method   `json:"method"`
+	ID       string           `json:"id,omitempty"` // of the question
+	Decision control.Decision `json:"decision,omitempty"`
+	Scope    control.Scope    `json:"scope,omitempty"`
+	Reason   string           `json:"reason,omitempty"`
+	UID      uint32           `json:"uid"`
+	PID      int32            `json:"pid"`
+}
+
+// errStopped ends the work of a run that was told to stop.
+var errStopped = errors.New("it was told to stop")
+
+// questions is where what waits for a person is asked for: *approval.Gate.
+type questions interface {
+	Pending() []approval.Question
+	Resolve(id string, d approval.Decision) error
+}
+
+// desk is a run as its control socket shows it.
+type desk struct {
+	r    *runner
+	stop context.CancelCauseFunc
+
+	// changing is held while a limit is changed and recorded, so that the record
+	// has the changes in their order.
+	changing sync.Mutex
+
+	mu      sync.Mutex
+	doing   string
+	waiting string
+	ending  bool
+}
+
+// serve answers other processes until the returned function is called. stop ends
+// the work. A run that cannot be asked works all the same.
+func (r *runner) serve(stop context.CancelCauseFunc) (end func()) {
+	r.desk.stop = stop
+	if !r.o.Control {
+		return func() {}
+	}
+	s, err := control.Serve(r.dir, r.desk)
+	if err != nil {
+		r.warn("the run cannot be asked, changed or stopped by other processes: %v", err)
+		return func() {}
+	}
+	return func() {
+		r.desk.mu.Lock()
+		r.desk.ending = true
+		r.desk.mu.Unlock()
+		if err := s.Close(); err != nil {
+			r.warn("the control socket could not be closed: %v", err)
+		}
+	}
+}
+
+// Dir is the run's directory on this host.
+func (s *Session) Dir() string { return s.r.dir }
+
+// note keeps what an event says of what the run does now.
+func (d *desk) note(e Event) {
+	if d == nil {
+		return
+	}
+	doing, waiting := "", ""
+	switch e.Kind {
+	case EventStart:
+		doing = "beginning"
+	case EventSandbox:
+		if doing = "in the sandbox"; e.Text != "" {
+			doing = e.Text
+		}
+	case EventInputs, EventOutputs, EventCleanup:
+		doing = e.Text
+	case EventStep:
+		doing = fmt.Sprintf("asking the model, step %d", e.Step)
+	case EventCall:
+		if e.Call != nil {
+			doing = "running " + e.Call.Tool
+			if e.Call.Summary != "" {
+				doing += ": " + e.Call.Summary
+			}
+		}
+	case EventResult:
+		doing = fmt.Sprintf("going on after step %d", e.Step)
+	case EventWait:
+		doing, waiting = "waiting", e.Text
+	case EventCheck:
+		doing = "checking: " + e.Text
+	default:
+		return // pieces of text and warnings change nothing
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doing, d.waiting = doing, waiting
+}
+
+// Status implements control.Handler.
+func (d *desk) Status(context.Context) (control.Status, error) {
+	r := d.r
+	u := r.tree.Usage()
+	s := control.Status{RunID: r.o.ID, PID: os.Getpid(), Task: r.o.Masker.String(r.o.Task), StartedAt: r.started, Deadline: r.tree.Deadline(),
+		Steps: u.Steps, Calls: u.ToolCalls, Tokens: u.Tokens, CostUSD: u.Cost.Float(), Pending: len(d.questions())}
+	for _, l := range r.tree.Limits().List() {
+		s.Limits = append(s.Limits, control.Limit{Name: l.Limit, Amount: l.Amount, Value: l.Value})
+	}
+	r.mu.Lock()
+	s.SandboxID = r.report.SandboxID
+	r.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.Doing, s.Waiting = r.o.Masker.String(d.doing), r.o.Masker.String(d.waiting)
+	if s.Pending > 0 {
+		s.Waiting = cmp.Or(s.Waiting, fmt.Sprintf("an answer to %d question(s)", s.Pending))
+	}
+	return s, nil
+}
+
+// open refuses what would come too late.
+func (d *desk) open() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ending {
+		return &control.Error{Code: control.CodeEnding, Message: "the run is about to end"}
+	}
+	return nil
+}
+
+// Limit implements control.Handler. A change that cannot be recorded is undone.
+func (d *desk) Limit(_ context.Context, by control.Peer, limit budget.Limit, amount int64) (control.Change, error) {
+	if err := d.open(); err != nil {
+		return control.Change{}, err
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	r := d.r
+	old, err := r.tree.SetLimit(limit, amount)
+	if err != nil {
+		return control.Change{}, &control.Error{Code: control.CodeInvalid, Message: err.Error(), Advice: hintOf(err)}
+	}
+	c := LimitChange{Time: time.Now(), Name: limit, Old: limit.Format(old), New: limit.Format(amount), UID: by.UID, PID: by.PID}
+	if err := d.record(audit.KindLimit, c); err != nil {
+		_, undone := r.tree.SetLimit(limit, old)
+		return control.Change{}, errors.Join(err, undone)
+	}
+	r.mu.Lock()
+	r.report.LimitChanges = append(r.report.LimitChanges, c)
+	for i := range r.report.Limits {
+		if l := &r.report.Limits[i]; l.Name == string(limit) && l.Layer == limit.Layer() {
+			l.Value = c.New
+		}
+	}
+	r.mu.Unlock()
+	r.emit(Event{Kind: EventWarning, Text: fmt.Sprintf("%s is now %s; it was %s (changed by uid %d)", limit, c.New, c.Old, by.UID)})
+	return control.Change{Limit: limit, Old: c.Old, New: c.New}, nil
+}
+
+// record is runner.record for other goroutines than the run's own.
+func (d *desk) record(kind audit.Kind, data any) error {
+	r := d.r
+	r.mu.Lock()
+	id := r.report.SandboxID
+	r.mu.Unlock()
+	if _, err := r.log.Append(audit.Entry{Kind: kind, RunID: r.o.ID, TraceID: r.o.TraceID, SandboxID: id, Data: data}); err != nil {
+		return fmt.Errorf("record %s: %w", kind, err)
+	}
+	return nil
+}
+
+func (d *desk) questions() []approval.Question {
+	d.r.mu.Lock()
+	q := d.r.asks
+	d.r.mu.Unlock()
+	if q == nil {
+		return nil
+	}
+	return q.Pending()
+}
+
+// Pending implements control.Handler.
+func (d *desk) Pending(context.Context) ([]control.Pending, error) {
+	var list []control.Pending
+	for _, q := range d.questions() {
+		list = append(list, control.Pending{ID: q.ID, Kind: string(q.Kind), CallID: q.CallID, Tool: q.Tool, Text: q.Text, Cwd: q.Cwd, Why: q.Why,
+			Hidden: q.Hidden, Cut: q.Cut, Since: q.Asked, Expires: q.Expires})
+	}
+	return list, nil
+}
+
+// Approve implements control.Handler. The gate records the answer itself; here
+// it is recorded whose it was.
+func (d *desk) Approve(_ context.Context, by control.Peer, id string, dec control.Decision, s control.Scope, reason string) error {
+	if err := d.open(); err != nil {
+		return err
+	}
+	d.r.mu.Lock()
+	q := d.r.asks
+	d.r.mu.Unlock()
+	absent := &control.Error{Code: control.CodeNotFound, Message: "no question " + id + " waits for an answer", Advice: "rein runs approve " + d.r.o.ID + " lists what waits"}
+	if q == nil {
+		return absent
+	}
+	if err := d.record(audit.KindControl, ControlRecord{Method: control.MethodApprove, ID: id, Decision: dec, Scope: s, Reason: reason, UID: by.UID, PID: by.PID}); err != nil {
+		return err
+	}
+	err := q.Resolve(id, approval.Decision{Approve: dec == control.Approve, ForRun: s == control.ForRun, By: fmt.Sprintf("uid %d", by.UID), Reason: reason})
+	if errors.Is(err, approval.ErrNotPending) {
+		return absent
+	}
+	return err
+}
+
+// Stop implements control.Handler.
+func (d *desk) Stop(_ context.Context, by control.Peer, reason string) error {
+	if err := d.open(); err != nil {
+		return err
+	}
+	if err := d.record(audit.KindControl, ControlRecord{Method: control.MethodStop, Reason: reason, UID: by.UID, PID: by.PID}); err != nil {
+		return err
+	}
+	why := fmt.Errorf("%w by uid %d", errStopped, by.UID)
+	if reason != "" {
+		why = fmt.Errorf("%w: %s", why, reason)
+	}
+	d.stop(why)
+	return nil
+}
