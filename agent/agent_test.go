@@ -304,7 +304,10 @@ func TestRenewalByProgress(t *testing.T) {
 		l.CallTimeout, l.MaxCallTimeout = 5*time.Minute, 5*time.Minute
 	}
 	n := 0
-	repeated := sh("sleep 200; echo same")
+	repeated := func(req *model.Request) (*model.Reply, error) { // no circle: each is another call
+		n++
+		return sh("sleep 200; echo same # " + strings.Repeat("x", n))(req)
+	}
 	fresh := func(req *model.Request) (*model.Reply, error) {
 		n++
 		return sh("sleep 200; echo " + strings.Repeat("x", n))(req)

@@ -203,9 +203,11 @@ func TestWhatIsLeftIsShown(t *testing.T) {
 // the commands do with the rest.
 func TestLastTurnHasTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		n := 0
 		slow := func(r *model.Request) (*model.Reply, error) {
 			time.Sleep(15 * time.Second)
-			return sh("sleep 3")(r)
+			n++
+			return sh("sleep 3 # " + strings.Repeat("x", n))(r)
 		}
 		quick := func(r *model.Request) (*model.Reply, error) {
 			if len(r.Tools) > 0 {

@@ -45,7 +45,9 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 			}
 		} else {
 			res, cause = c.call(ctx, call)
-			out, done = c.verdict(res)
+			if out, done = c.verdict(res); !done {
+				out, done = c.circling(call, res)
+			}
 		}
 		if useful = useful || !c.hopeless(res.Err); !useful {
 			last = res.Err
@@ -64,7 +66,9 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 	case !useful && !done:
 		return c.unusable(last.Message, reply.Message.Text)
 	}
-	c.bad = 0
+	if c.bad = 0; !done {
+		c.nudge()
+	}
 	return out, done, nil
 }
 

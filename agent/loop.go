@@ -37,6 +37,8 @@ type conversation struct {
 	counted counted
 	last    bool
 	done    deeds
+	stuck   budget.Stuck
+	circle  budget.Finding // that the model is to be told of
 	// What the model did wrong, see replies.go.
 	bad, cuts int // replies in a row
 	repaired  bool
@@ -74,6 +76,9 @@ func (l *loop) work(ctx context.Context, s *run.Session, past *run.Past) (run.Ou
 		out, done, err := c.turn(work)
 		if breach, ok := errors.AsType[*budget.Breach](err); ok {
 			return c.stopped(ctx, breach)
+		}
+		if out.Reason == run.Stuck && err == nil {
+			return c.lastWord(ctx, out), nil
 		}
 		if done || err != nil {
 			return out, err

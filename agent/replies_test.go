@@ -140,8 +140,8 @@ func TestDoubledIDs(t *testing.T) {
 func TestTooManyCalls(t *testing.T) {
 	t.Parallel()
 	var parts []string
-	for range agent.MaxCalls + 2 {
-		parts = append(parts, tool.ReadFile, `{"path":"f"}`)
+	for i := range agent.MaxCalls + 2 {
+		parts = append(parts, tool.ReadFile, fmt.Sprintf(`{"path":"f%s"}`, strings.Repeat("f", i)))
 	}
 	rep, f, err := play(t, setup{limits: func(l *budget.Limits) { *l = budget.Long() }}, calls(parts...), text("x"))
 	if err != nil || rep.Calls.Total != agent.MaxCalls {
