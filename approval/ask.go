@@ -65,7 +65,10 @@ func (g *Gate) ask(ctx context.Context, r Request, q Question, v Verdict) (Outco
 		}
 		out := p.outcome
 		out.Waited = time.Since(start)
-		return out, p.err
+		if p.err != nil || first {
+			return out, p.err
+		}
+		return out, g.o.Record(Event{Question: q, Outcome: &out})
 	}
 }
 

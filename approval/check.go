@@ -103,11 +103,7 @@ func executed(r Request) []string {
 		}
 		return s.Executes()
 	case len(r.Argv) > 0:
-		words := make([]string, len(r.Argv))
-		for i, a := range r.Argv {
-			words[i] = command.Quote(a)
-		}
-		return executed(Request{Command: strings.Join(words, " ")})
+		return executed(Request{Command: commandLine(r.Argv)})
 	}
 	return nil
 }
@@ -127,11 +123,7 @@ func (g *Gate) question(r Request, v Verdict, files map[string]string) Question 
 	case r.Kind == Host:
 		text = r.Host
 	case text == "" && len(r.Argv) > 0:
-		words := make([]string, len(r.Argv))
-		for i, a := range r.Argv {
-			words[i] = command.Quote(a)
-		}
-		text = strings.Join(words, " ")
+		text = commandLine(r.Argv)
 	case text == "":
 		text = string(r.Arguments)
 	}

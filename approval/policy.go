@@ -82,9 +82,9 @@ func (e *RuleError) Error() string {
 	return fmt.Sprintf("approval: rule %d: %s: %s", e.Index+1, e.Field, e.Reason)
 }
 
-// NewPolicy checks rules and their examples. Fallback is what is done where no
-// rule speaks; empty means Allow, because the sandbox is the boundary. An error
-// is a *RuleError.
+// NewPolicy checks rules and their examples. Fallback is what is done with a
+// command of which no rule speaks; empty means Allow, because the sandbox is the
+// boundary. An error is a *RuleError.
 func NewPolicy(fallback Action, rules ...Rule) (*Policy, error) {
 	switch fallback {
 	case "":
@@ -130,23 +130,37 @@ type Verdict struct {
 }
 
 // Judge says what is to be done with a request: the strictest of what the rules
-// say about any part of it.
+// say about any part of it. Where no rule speaks, the default is for commands;
+// other tools are allowed, because whoever set up the run chose them, and a host
+// is asked about.
 func (p *Policy) Judge(r Request) Verdict {
+	tool := p.spoken(subject{tool: r.Tool, text: r.Tool, plainTool: r.Kind != Command})
 	switch {
 	case r.Kind == Host:
-		return p.judge(subject{host: r.Host, text: r.Host})
-	case r.Kind == Command:
-		v := p.spoken(subject{tool: r.Tool, text: r.Tool})
-		return v.stricter(p.judgeCommand(r.Command))
-	case len(r.Argv) > 0:
-		v := p.spoken(subject{tool: r.Tool, text: r.Tool})
-		words := make([]string, len(r.Argv))
-		for i, a := range r.Argv {
-			words[i] = command.Quote(a)
+		if v := p.spoken(subject{host: r.Host, text: r.Host}); v.Action != "" {
+			return v
 		}
-		return v.stricter(p.judgeCommand(strings.Join(words, " ")))
+		return Verdict{Action: Ask, Reason: "no rule speaks of " + short(r.Host)}
+	case r.Kind == Command:
+		return tool.stricter(p.judgeCommand(r.Command))
+	case len(r.Argv) > 0: // a program that the host chose, with a model's arguments
+		if v := p.judgeCommand(commandLine(r.Argv)); v.Rule != "" && v.Action != Allow {
+			tool = tool.stricter(v)
+		}
 	}
-	return p.judge(subject{tool: r.Tool, text: r.Tool, plainTool: true})
+	if tool.Action == "" {
+		return Verdict{Action: Allow}
+	}
+	return tool
+}
+
+// commandLine is a command line of these words.
+func commandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, a := range argv {
+		words[i] = command.Quote(a)
+	}
+	return strings.Join(words, " ")
 }
 
 // stricter is the stricter of two verdicts; the first where they are alike, but

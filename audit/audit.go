@@ -88,6 +88,8 @@ const (
 	KindSessionOutcome  Kind = "session.outcome"
 	KindTerminalIntent  Kind = "terminal.intent"
 	KindTerminalOutcome Kind = "terminal.outcome"     // also a detachment
+	KindApprovalAsked   Kind = "approval.asked"       // a person is being asked
+	KindApproval        Kind = "approval"             // what came of a request that is not simply allowed
 	KindClearIntent     Kind = "sandbox.clear.intent" // all that commands left behind is to be ended
 	KindCleared         Kind = "sandbox.cleared"
 	KindLimit           Kind = "limit"       // a limit was changed while the run worked

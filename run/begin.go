@@ -81,6 +81,9 @@ func (o *Options) check() error {
 			return &UsageError{Field: "read prefix " + p, Reason: "it is no absolute directory that could be opened for reading", hint: "give one such as /usr/include"}
 		}
 	}
+	if err := o.checkApproval(); err != nil {
+		return err
+	}
 	for _, c := range o.Accept {
 		if (c.Shell == "") == (len(c.Argv) == 0) {
 			return &UsageError{Field: "acceptance check " + c.Name, Reason: "it needs a command: Shell or Argv, not both"}

@@ -65,6 +65,9 @@ type Report struct {
 	Unfetched []Skipped `json:"artifacts_unfetched,omitempty"`
 	Cleanup   Cleanup   `json:"cleanup"`
 
+	// Approvals is nil when nothing was asked and no rule forbade anything.
+	Approvals *Approvals `json:"approvals,omitempty"`
+
 	Provenance Provenance `json:"provenance"`
 	AuditHead  Head       `json:"audit_head"`
 	// Dir holds the run's files.

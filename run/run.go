@@ -54,6 +54,12 @@ type Options struct {
 	// Sessions gives the worker the session tools.
 	Sessions tool.Sessions
 
+	// Tools are tools besides the built-in ones.
+	Tools []tool.Custom
+	// Approval says what the worker may do without asking. Nil: everything,
+	// because the sandbox is the boundary.
+	Approval *Approval
+
 	// StateDir holds runs/; it is created with mode 0700.
 	StateDir string
 	// Masker masks what is recorded, reported and sent to a model.

@@ -43,7 +43,12 @@ func (s *Session) Warn(format string, args ...any) { s.r.warn(format, args...) }
 
 // Tools returns the built-in tools bound to this run, which closes them.
 func (s *Session) Tools() (*tool.Set, error) {
+	approve, err := s.gate()
+	if err != nil {
+		return nil, err
+	}
 	set, err := tool.Builtin(tool.Options{
+		Custom: s.r.o.Tools, Approve: approve,
 		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
 		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Sessions: s.r.o.Sessions, Finish: s.Finish, Shorten: s.r.renewer.shorten,
 	})
@@ -237,10 +242,10 @@ func (r *runner) count(c tool.Call, res tool.Result) {
 		n.TimedOut++
 	}
 	if e := res.Err; e != nil {
-		switch e.Code {
-		case tool.CodePathDenied, tool.CodeSecretPath, tool.CodeNetworkDenied, tool.CodeDenied:
+		switch {
+		case slices.Contains([]string{tool.CodePathDenied, tool.CodeSecretPath, tool.CodeNetworkDenied, tool.CodeDenied}, e.Code), isDenial(e.Code):
 			n.Denied++
-		case tool.CodeSandboxLost:
+		case e.Code == tool.CodeSandboxLost:
 			r.lost = e
 		}
 	}
