@@ -95,7 +95,9 @@ Artifacts:
 | layer | limit | value | enforced by |
 |---|---|---|---|
 {{range .Limits}}| {{.Layer}} | {{.Name}} | {{value .}} | {{.EnforcedBy}} |
-{{end}}
+{{end}}{{range .LimitChanges}}
+- changed while it worked: {{.Name}} from {{.Old}} to {{.New}}, by uid {{.UID}} at {{date .Time}}{{end}}
+
 ## Provenance
 
 | | |

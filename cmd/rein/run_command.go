@@ -193,7 +193,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checks(f.accept), Protect: f.protect,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
-		Version:  buildVersion().Version, Model: modelName(m), ConfigHash: hash,
+		Version:  buildVersion().Version, Model: modelName(m), ConfigHash: hash, Control: true,
 	}, worker, nil
 }
 

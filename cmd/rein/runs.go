@@ -23,14 +23,15 @@ beginning of it, or "last".`
 
 func (a *app) runsCommand() *cobra.Command {
 	return group("runs", "what runs left behind: reports, records, patches", runsHelp,
-		a.runsListCommand(), a.runsShowCommand(), a.runsReportCommand(), a.runsVerifyCommand(), a.runsApplyCommand())
+		a.runsListCommand(), a.runsShowCommand(), a.runsReportCommand(), a.runsVerifyCommand(), a.runsApplyCommand(),
+		a.runsLimitCommand(), a.runsApproveCommand(), a.runsStopCommand())
 }
 
 func (a *app) runsListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "ls", Short: "list the runs, newest first", Args: exactly(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			state, err := a.env.stateDir()
 			if err != nil {
 				return err
@@ -39,21 +40,19 @@ func (a *app) runsListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			runs := live(cmd.Context(), list)
 			if asJSON {
-				if list == nil {
-					list = []run.Summary{}
-				}
-				return a.printJSON(list)
+				return a.printJSON(runs)
 			}
 			w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "RUN\tSTARTED\tENDED AS\tACCEPTED\tTASK")
-			for _, s := range list {
-				reason := string(s.Reason)
-				if reason == "" {
-					reason = "unfinished"
+			for _, s := range runs {
+				task := s.Task
+				if s.Live != nil {
+					task = s.Live.Task
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cleanLine(s.RunID), s.StartedAt.Local().Format("2006-01-02 15:04:05"),
-					cleanLine(reason), cleanLine(s.Accepted), short(s.Task, 60))
+					cleanLine(s.state()), cleanLine(s.Accepted), short(task, 60))
 			}
 			return w.Flush()
 		},

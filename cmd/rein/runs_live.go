@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/run/control"
+	"github.com/spf13/cobra"
+)
+
+// liveRun is a run in the list, with what it does if it works.
+type liveRun struct {
+	run.Summary
+	Live *control.Status `json:"live,omitempty"`
+}
+
+// asking bounds how long one run of a list is asked.
+const asking = 2 * time.Second
+
+// live asks the runs that have no report what they do.
+func live(ctx context.Context, list []run.Summary) []liveRun {
+	out := make([]liveRun, len(list))
+	for i, s := range list {
+		out[i].Summary = s
+		if s.Reason != "" {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, asking)
+		if c, err := control.Dial(ctx, s.Dir); err == nil {
+			if st, err := c.Status(ctx); err == nil {
+				out[i].Live = &st
+			}
+			c.Close()
+		}
+		cancel()
+	}
+	return out
+}
+
+// state is a run's state in a word or a few.
+func (l liveRun) state() string {
+	switch {
+	case l.Reason != "":
+		return string(l.Reason)
+	case l.Live == nil:
+		return "unfinished"
+	case l.Live.Waiting != "":
+		return "waits: " + short(l.Live.Waiting, 50)
+	}
+	return "works: " + short(l.Live.Doing, 50)
+}
+
+// dialRun connects to the run named id, which has to be working.
+func (a *app) dialRun(ctx context.Context, id string) (*control.Client, string, error) {
+	dir, err := a.runDir(id)
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := control.Dial(ctx, dir)
+	if errors.Is(err, control.ErrNotRunning) {
+		return nil, dir, usage("rein runs ls shows which runs work", "run %s: %s", id, err)
+	}
+	return c, dir, err
+}
+
+// count is a number with an optional k, m or g.
+type count int64
+
+func (c *count) UnmarshalText(text []byte) error {
+	t := strings.ToLower(strings.TrimSpace(string(text)))
+	factor := int64(1)
+	for suffix, f := range map[string]int64{"k": 1e3, "m": 1e6, "g": 1e9} {
+		if n, ok := strings.CutSuffix(t, suffix); ok {
+			t, factor = n, f
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(strings.ReplaceAll(t, "_", ""), 64)
+	if v := n * float64(factor); err != nil || !(v >= 1 && v < 1<<53) || v != float64(int64(v)) {
+		return fmt.Errorf("%q is no number above zero; write one such as 500000, 500k or 2m", text)
+	}
+	*c = count(n * float64(factor))
+	return nil
+}
+
+func (c count) MarshalText() ([]byte, error) { return []byte(strconv.FormatInt(int64(c), 10)), nil }
+
+const runsLimitHelp = `Raises or lowers limits of a run that works. A limit that is lowered below what is
+used stops the run at its next step, with a last turn and a report. The change is in
+the run's record and its report, with who made it.
+
+  rein runs limit last --max-tokens 2m --max-wall-time 1h`
+
+func (a *app) runsLimitCommand() *cobra.Command {
+	var steps, calls, tokens count
+	var wall config.Duration
+	var dollars float64
+	var asJSON bool
+	cmd := &cobra.Command{Use: "limit ID", Short: "raise or lower limits of a run that works", Long: runsLimitHelp, Args: exactly("ID")}
+	fl := cmd.Flags()
+	name := func(l budget.Limit) string { return strings.TrimPrefix(l.Flag(), "--") }
+	number := func(p *count, l budget.Limit, help string) {
+		fl.Var(textValue[count, *count]{p, "N"}, name(l), help)
+	}
+	number(&steps, budget.LimitSteps, "replies of the model")
+	number(&calls, budget.LimitToolCalls, "tool calls")
+	fl.Var(textValue[config.Duration, *config.Duration]{&wall, "duration"}, name(budget.LimitWallTime), "time from the start of the run to its end")
+	number(&tokens, budget.LimitTokens, "tokens, input and output together, such as 2m")
+	fl.Float64Var(&dollars, name(budget.LimitCost), 0, "`DOLLARS` of the run")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := refuseZero(cmd); err != nil {
+			return err
+		}
+		type want struct {
+			limit  budget.Limit
+			amount int64
+		}
+		var wants []want
+		for _, w := range []want{{budget.LimitSteps, int64(steps)}, {budget.LimitToolCalls, int64(calls)}, {budget.LimitWallTime, int64(wall)},
+			{budget.LimitTokens, int64(tokens)}, {budget.LimitCost, int64(budget.Dollars(dollars))}} {
+			if w.amount != 0 {
+				wants = append(wants, w)
+			}
+		}
+		if len(wants) == 0 {
+			return usage("such as --max-tokens 2m", "%s: no limit is given", cmd.CommandPath())
+		}
+		c, _, err := a.dialRun(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		changes := []control.Change{}
+		for _, w := range wants {
+			ch, err := c.Limit(cmd.Context(), w.limit, w.amount)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.limit.Flag(), err)
+			}
+			if changes = append(changes, ch); !asJSON {
+				fmt.Fprintf(a.out, "%s: %s → %s\n", cleanLine(string(ch.Limit)), cleanLine(ch.Old), cleanLine(ch.New))
+			}
+		}
+		if asJSON {
+			return a.printJSON(changes)
+		}
+		return nil
+	}
+	return cmd
+}
+
+const runsApproveHelp = `Answers a question that a run waits for. Without CALL it answers the only one there
+is, or lists them; CALL is a question's id or the id of its call.
+
+What is approved is bound to the exact command, its directory, variables and the
+content of the files it runs, and holds once; --for-run lets the same pass to the end
+of the run. --list only lists.`
+
+func (a *app) runsApproveCommand() *cobra.Command {
+	var deny, forRun, list, asJSON bool
+	var reason string
+	cmd := &cobra.Command{Use: "approve ID [CALL]", Short: "answer what a run waits for: approve, or deny", Long: runsApproveHelp,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 2 {
+				return nil
+			}
+			return exactly("ID")(cmd, args)
+		}}
+	fl := cmd.Flags()
+	fl.BoolVar(&deny, "deny", false, "say no")
+	fl.BoolVar(&forRun, "for-run", false, "answer the same question the same way to the end of the run")
+	fl.BoolVar(&list, "list", false, "only list what waits")
+	fl.StringVar(&reason, "reason", "", "`TEXT` for the record, and for the model when it is denied")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		c, _, err := a.dialRun(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		pending, err := c.Pending(ctx)
+		if err != nil {
+			return err
+		}
+		if list {
+			if asJSON {
+				return a.printJSON(append([]control.Pending{}, pending...))
+			}
+			a.sayPending(pending)
+			return nil
+		}
+		call := ""
+		if len(args) == 2 {
+			call = args[1]
+		}
+		q, err := choose(pending, call)
+		if err != nil {
+			a.sayPending(pending)
+			return err
+		}
+		d, s := control.Approve, control.Once
+		if deny {
+			d = control.Deny
+		}
+		if forRun {
+			s = control.ForRun
+		}
+		if err := c.Approve(ctx, q.ID, d, s, reason); err != nil {
+			return err
+		}
+		if asJSON {
+			return a.printJSON(map[string]any{"question": q, "decision": d, "scope": s})
+		}
+		fmt.Fprintf(a.out, "%s: %s\n", map[control.Decision]string{control.Approve: "approved", control.Deny: "denied"}[d], short(q.Text, 200))
+		return nil
+	}
+	return cmd
+}
+
+// choose finds the question that call means: by its id, or the call's.
+func choose(pending []control.Pending, call string) (control.Pending, error) {
+	switch {
+	case len(pending) == 0:
+		return control.Pending{}, usage("rein runs ls shows what runs wait for", "the run waits for no answer")
+	case call == "" && len(pending) == 1:
+		return pending[0], nil
+	case call == "":
+		return control.Pending{}, usage("name one of them", "%d questions wait for an answer", len(pending))
+	}
+	for _, q := range pending {
+		if q.ID == call || q.CallID == call {
+			return q, nil
+		}
+	}
+	return control.Pending{}, usage("name one of them", "no question %q waits for an answer", call)
+}
+
+// sayPending prints questions. What they show was written by a model.
+func (a *app) sayPending(pending []control.Pending) {
+	for _, q := range pending {
+		fmt.Fprintf(a.out, "%s  %s %s, asked %s, expires %s\n", cleanLine(q.ID), cleanLine(q.Kind), cleanLine(q.Tool),
+			q.Since.Local().Format(time.TimeOnly), q.Expires.Local().Format(time.TimeOnly))
+		for line := range strings.SplitSeq(clean(q.Text), "\n") {
+			fmt.Fprintf(a.out, "    %s\n", line)
+		}
+		if q.Cwd != "" {
+			fmt.Fprintf(a.out, "  in %s\n", cleanLine(q.Cwd))
+		}
+		fmt.Fprintf(a.out, "  because %s\n", cleanLine(cmp.Or(q.Why, "a rule asks")))
+		if q.Hidden || q.Cut {
+			fmt.Fprintln(a.out, "  not all of it is shown: it is long, or has characters that cannot be seen")
+		}
+	}
+}
+
+func (a *app) runsStopCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{Use: "stop ID", Short: "stop a run that works: outputs are saved, the sandbox is destroyed", Args: exactly("ID"),
+		Long: "Stops a run as an interrupt at its terminal does: what it has done is saved, its\nchecks are not run, its sandbox is destroyed, its report is written.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, _, err := a.dialRun(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return c.Stop(cmd.Context(), reason)
+		}}
+	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` for the record and the report")
+	return cmd
+}
