@@ -107,7 +107,7 @@ var members = []string{"ok", "exit_code", "stdout", "stderr", "truncated", "time
 func (b *bench) call(ctx context.Context, set *tool.Set, c labCall) {
 	b.step(c.name, c.expected, func() (string, bool) {
 		start := time.Now()
-		id := "a1_" + strings.ReplaceAll(c.name, " ", "_")
+		id := b.result.Experiment + "_" + strings.ReplaceAll(c.name, " ", "_")
 		r := set.Run(ctx, tool.Call{ID: id, Name: c.tool, Arguments: []byte(c.arguments)})
 		took := time.Since(start)
 		data, err := json.Marshal(r)

@@ -27,6 +27,8 @@ type Env struct {
 	Masker   *secret.Masker
 	// StateDir holds lab/, where the experiment's audit log is written.
 	StateDir string
+	// Weak are backends that cannot enforce a sandbox's network rule, for A3.
+	Weak []Backend
 	// Progress is told each step as it ends; nil tells nobody.
 	Progress func(Step)
 }

@@ -357,7 +357,7 @@ func refusesPolicy(a *answer) bool {
 func hintOf(a *answer) string {
 	switch {
 	case refusesPolicy(a):
-		return `every sandbox is made with a network policy: in the server's configuration set network_mode = "bridge" under [docker], and image = "…" and mode = "dns+nft" under [egress]`
+		return `every sandbox is made with the network rule "default: deny": in the server's configuration set network_mode = "bridge" under [docker], and image = "…" and mode = "dns+nft" under [egress]`
 	case a.Status == http.StatusUnauthorized:
 		return "the server wants an API key: name where it is under key: of the target"
 	case strings.Contains(a.Code, "QUOTA"):

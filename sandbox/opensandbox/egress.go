@@ -42,18 +42,18 @@ func (p *Provider) denied(ctx context.Context, op, id string) (string, error) {
 		return "", p.fault(ctx, op, id, err)
 	case err != nil:
 		return refuse("no sandbox is used whose policy is not known to be in force; see the server's settings under [egress]",
-			"its network policy cannot be verified: %w", unverified{err})
+			"its network rule \"default: deny\" cannot be verified: %w", unverified{err})
 	case got.Policy == nil || got.Policy.DefaultAction != "deny" || len(got.Policy.Egress) > 0:
-		return refuse("no sandbox is used whose policy is not known to be in force", "its network policy is not the one that was asked for: mode %q", shorten(got.Mode))
+		return refuse("no sandbox is used whose policy is not known to be in force", "its network rule is not the one that was asked for, \"default: deny\": mode %q", shorten(got.Mode))
 	case got.EnforcementMode == enforcedNFT:
 		return enforcedNFT, nil
 	case got.EnforcementMode == enforcedDNS && p.opts.AcceptWeakEgress:
 		return enforcedDNS, nil
 	case got.EnforcementMode == enforcedDNS:
 		return refuse(`set mode = "dns+nft" under [egress] of the server; or accept_weak_egress: true for the target, and programs may connect to any address`,
-			"its network policy stops names only, not connections to addresses (enforcement %q)", enforcedDNS)
+			"its network rule \"default: deny\" stops names only, not connections to addresses (enforcement %q)", enforcedDNS)
 	}
-	return refuse("", "how its network policy is enforced is not known: %q", shorten(got.EnforcementMode))
+	return refuse("", "how its network rule \"default: deny\" is enforced is not known: %q", shorten(got.EnforcementMode))
 }
 
 // policy asks the sidecar, for a while.
