@@ -1,0 +1,4 @@
+package approval
+
+// ParseReply is parseReply, for its fuzz test.
+var ParseReply = parseReply
