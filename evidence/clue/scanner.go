@@ -18,16 +18,17 @@ type Scanner struct {
 	opened int64 // where the open line began
 	long   bool  // the open line is longer than what is kept of it
 
-	counts   []uint32 // lines of each shape; shapes are few, and some share a count
-	lines    int      // judged
-	shapes   int      // different ones
-	kept     []line
-	bytes    int
-	floor    int // what a line must be worth, since worse ones were dropped
-	follow   int // how many lines are still kept for the one before them
-	before   [2]line
-	nBefore  int
-	previous bool // lines of before are in kept
+	counts  []uint32 // lines of each shape; shapes are few, and some share a count
+	lines   int      // judged
+	shapes  int      // different ones
+	kept    []line
+	bytes   int
+	floor   int // what a line must be worth, since worse ones were dropped
+	follow  int // how many lines are still kept for the one before them
+	before  [2]line
+	nBefore int
+	same    []byte // the last line, and what was read in it
+	reading reading
 }
 
 type line struct {
@@ -120,7 +121,10 @@ func (s *Scanner) Skip(size, newlines int64) {
 
 // take judges a line: l is all of it, or its first MaxLine bytes.
 func (s *Scanner) take(l []byte) {
-	r := read(l)
+	if !bytes.Equal(l, s.same) {
+		s.same, s.reading = append(s.same[:0], l...), read(l)
+	}
+	r := s.reading
 	shape := uint16(r.shape >> (32 - shapeBits))
 	if s.counts[shape] == 0 {
 		s.shapes++
@@ -291,20 +295,18 @@ func (s *Scanner) Lines() []Line {
 	return out
 }
 
-// Pieces ends the stream and returns what was kept of its part [from, to), in
-// order, lines that follow one another in one piece.
-func (s *Scanner) Pieces(from, to int64) []Piece {
+// Pieces ends the stream and returns the best of what was kept of its part
+// [from, to), at most so many bytes: in order, lines that follow one another in
+// one piece.
+func (s *Scanner) Pieces(from, to int64, most int) []Piece {
 	s.end()
-	if s.bytes > s.limit {
-		s.prune()
-	}
+	s.kept = slices.DeleteFunc(s.kept, func(l line) bool { return l.start < from || l.end > to })
+	s.limit = min(s.limit, most)
+	s.prune()
 	var out []Piece
 	var end int64
 	for i := range s.kept {
 		l := &s.kept[i]
-		if l.start < from || l.end > to {
-			continue
-		}
 		if n := len(out); n > 0 && l.start == end {
 			out[n-1].Data = append(out[n-1].Data, l.text...)
 		} else {

@@ -4,21 +4,24 @@ package clue
 // capitals divide it, as in NullPointerException.
 func (r *reader) word() {
 	l, from := r.line, r.at
-	h, part := uint32(hashStart), uint32(hashStart)
-	hump, upper := from, true
+	h := uint32(hashStart)
+	hump, low := from, byte(0)
 	for r.at < len(l) {
 		c := l[r.at]
 		if classes[c] != letter {
 			break
 		}
-		low := c >= 'a'
-		upper = upper && !low
-		if !low && r.at > from && l[r.at-1] >= 'a' {
-			hump, part = r.at, hashStart
+		if c < 'a' && r.at > from && l[r.at-1] >= 'a' {
+			hump = r.at
 		}
 		h = (h ^ uint32(c|0x20)) * hashPrime
-		part = (part ^ uint32(c|0x20)) * hashPrime
+		low |= c & 0x20
 		r.at++
+	}
+	upper := low == 0
+	part := plain
+	if hump > from {
+		part = lookUp(hashOf(l[hump:r.at]))
 	}
 	before, after := byte(' '), r.peek(0)
 	if from > 0 {
@@ -28,9 +31,9 @@ func (r *reader) word() {
 	glued := glue(before, l, from) || glueAfter(after, r.peek(1))
 	r.shape.word(h, r.at-from, glued)
 	switch {
-	case hump > from && lookUp(part) == severe:
+	case part == severe:
 		r.typeName(from, after)
-	case hump > from && (lookUp(part) == mild) && r.best < 40 && r.level == 0:
+	case part == mild && r.best < 40 && r.level == 0:
 		r.level = 1
 	case glued && k == severe:
 		r.sign(8)

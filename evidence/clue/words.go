@@ -75,7 +75,7 @@ const (
 	hashPrime = 16777619
 )
 
-func hashOf(w string) uint32 {
+func hashOf[T string | []byte](w T) uint32 {
 	h := uint32(hashStart)
 	for i := range len(w) {
 		h = (h ^ uint32(w[i]|0x20)) * hashPrime

@@ -36,6 +36,7 @@ type job struct {
 	mu             sync.Mutex // orders the output of both streams
 	stdout, stderr capture
 	spill          *spill
+	last           int     // the stream whose output came last
 	stream         *stream // nil when nobody was to be sent the output
 	waiting        [2]atomic.Int64
 
@@ -184,6 +185,10 @@ func (j *job) read(which int, r io.ReadCloser, c *capture) {
 
 func (j *job) take(which int, c *capture, p []byte) {
 	j.mu.Lock()
+	if j.spill != nil && !j.spill.cut && which != j.last {
+		c.place(j.spill.newlines)
+		j.last = which
+	}
 	c.add(p)
 	if j.spill != nil {
 		j.spill.write(p)
