@@ -39,7 +39,10 @@ type text struct {
 const indexed = 128 << 10
 
 func capture(s Stream, o Options) captured {
-	c := captured{bytes: max(s.Bytes, int64(len(s.Head)+len(s.Tail))), lines: s.Lines, spillLines: s.SpillLines}
+	c := captured{bytes: max(s.Bytes, int64(len(s.Head)+len(s.Tail))), lines: s.Lines}
+	if ordered(s.SpillLines) {
+		c.spillLines = s.SpillLines
+	}
 	c.binary = bytes.IndexByte(s.Head, 0) >= 0 || bytes.IndexByte(s.Tail, 0) >= 0
 	o.AsIs = o.AsIs || c.binary
 	if int64(len(s.Head)+len(s.Tail)) == c.bytes {
@@ -74,6 +77,22 @@ func capture(s Stream, o Options) captured {
 }
 
 var newline = []byte("\n")
+
+// ordered reports whether lines of a stream can be where marks says in a spill:
+// in order, with ever more lines of another stream before them.
+func ordered(marks [][2]int64) bool {
+	line, before := int64(0), int64(0)
+	for _, m := range marks {
+		if m[0] <= line || m[1]-m[0] < before || m[1] > maxLines {
+			return false
+		}
+		line, before = m[0], m[1]-m[0]
+	}
+	return true
+}
+
+// maxLines is more than any output has.
+const maxLines = 1 << 50
 
 // add takes a piece that something is missing before or after, without the part
 // of a value or a character that may have been cut there.

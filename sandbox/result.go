@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rein-sh/rein/evidence/clue"
 	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/secret"
 )
 
 // callOutcome is what is recorded of a result.
@@ -90,6 +92,18 @@ func (s *Sandbox) maskOutput(o *execd.Output) {
 	o.Bytes += int64(len(maskedHead) - len(head) + len(maskedTail) - len(tail))
 	o.Lines += newlines(maskedHead) - newlines(head) + newlines(maskedTail) - newlines(tail)
 	o.Head, o.Tail, o.HeadLines = maskedHead, maskedTail, newlines(maskedHead)
+	o.Kept = maskKept(o.Kept, m)
+}
+
+// maskKept masks the pieces of an output that were kept of what was left out.
+func maskKept(kept []clue.Piece, m *secret.Masker) []clue.Piece {
+	masked := make([]clue.Piece, len(kept))
+	for i, k := range kept {
+		start, end := m.Partial(k.Data)
+		end = max(start, len(k.Data)-end)
+		masked[i] = clue.Piece{Offset: k.Offset + int64(start), Line: k.Line + newlines(k.Data[:start]), Data: m.Bytes(k.Data[start:end])}
+	}
+	return masked
 }
 
 func newlines(b []byte) int64 { return int64(bytes.Count(b, []byte("\n"))) }
