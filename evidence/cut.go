@@ -43,7 +43,10 @@ const (
 
 // cut decides what to show of c in so much room.
 func (c *captured) cut(most room) cut {
-	if !c.gaps {
+	if c.last > 0 {
+		most.lines = min(most.lines, c.last+1) // and the marker
+	}
+	if !c.gaps && (c.last == 0 || c.lines <= int64(c.last)) {
 		if end, took := c.pieces[0].prefix(most); end == len(c.pieces[0].raw) {
 			d := cut{of: c, parts: []part{{0, 0, end}}, whole: true, took: took}
 			if text := c.invisible(); took.bytes == 0 && end > 0 && len(text) <= most.bytes {
@@ -57,6 +60,11 @@ func (c *captured) cut(most room) cut {
 		last := len(c.pieces) - 1
 		start, took := c.ending(0, most)
 		return cut{of: c, parts: []part{{last, start, len(c.pieces[last].raw)}}, took: took}
+	}
+	if c.last > 0 {
+		last := len(c.pieces) - 1
+		start, took := c.ending(0, most.less(mark))
+		return cut{of: c, parts: []part{{last, start, len(c.pieces[last].raw)}}, marked: true, took: took.plus(mark)}
 	}
 	chosen := c.decisive(most.less(mark), mark)
 	d := cut{of: c, marked: true}

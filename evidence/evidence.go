@@ -64,6 +64,8 @@ type Options struct {
 	// or not at all, and a piece of a value at the edge of what was captured is
 	// left out. Nil masks nothing.
 	Masker *secret.Masker
+	// Last, when not 0, shows only the end: at most so many lines of each stream.
+	Last int
 	// AsIs shows control sequences of terminals and overwritten text like any
 	// other: for the content of files.
 	AsIs bool

@@ -53,6 +53,9 @@ type Options struct {
 	// Finish is sandbox_kill: it saves the outputs, judges them and ends the
 	// sandbox, and says in a sentence what came of it. It must be idempotent.
 	Finish func(context.Context) (string, error)
+	// Left is how long a call may take before the sandbox's end comes so near that
+	// outputs have to be saved. Nil: the run's time bounds it alone.
+	Left func() time.Duration
 	// Shorten moves the sandbox's end to ttl from now when that is earlier, and
 	// returns the end in force. Nil: the end cannot be moved by a model.
 	Shorten func(ctx context.Context, ttl time.Duration) (time.Time, error)

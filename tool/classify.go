@@ -51,6 +51,7 @@ const (
 	CodeOutOfMemory      = "out_of_memory"
 	CodeTimeout          = "timeout"
 	CodeTimeoutTooLong   = "timeout_too_long"
+	CodeExpiring         = "sandbox_expiring"
 	CodeInterrupted      = "interrupted"
 	CodeOutcomeUnknown   = "outcome_unknown"
 	CodeNetworkDenied    = "network_denied"
@@ -85,6 +86,7 @@ var always = map[string]Class{
 	CodeCommandNotFound:  Fixable,
 	CodeOutOfMemory:      Fixable,
 	CodeTimeoutTooLong:   Fixable,
+	CodeExpiring:         Fixable,
 	CodeTimeout:          Verify,
 	CodeOutcomeUnknown:   Verify,
 	CodeNetworkDenied:    NeedsHuman,

@@ -143,6 +143,9 @@ type Omitted struct {
 type Count struct {
 	Bytes int64 `json:"bytes"`
 	Lines int64 `json:"lines"`
+	// Stripped counts bytes in between what is shown that are not: control
+	// sequences of terminals, and progress that was overwritten.
+	Stripped int64 `json:"stripped,omitempty"`
 }
 
 // Spill is the file inside the sandbox with the whole output of a call.
