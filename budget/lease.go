@@ -1,6 +1,9 @@
 package budget
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // The arithmetic of a sandbox's life.
 const (
@@ -12,6 +15,11 @@ const (
 	// SaveBefore is how long before an end the saving of outputs starts.
 	SaveBefore = 60 * time.Second
 )
+
+// Terms are the numbers of a sandbox's life; a zero one is the constant of that
+// name, or what Estimate says. Only experiments set them: no run has time to
+// wait minutes for a renewal that it is to show.
+type Terms struct{ Estimate, Margin, SaveBefore time.Duration }
 
 // Estimate is how long a run of that wall time is expected to need its sandbox
 // before it must show progress: the wall time, at most MaxEstimate.
@@ -25,19 +33,41 @@ type Lease struct {
 	Absolute time.Time
 	// Estimate is what one renewal adds.
 	Estimate time.Duration
+	// Margin is how much Absolute is after the run's deadline, and SaveBefore how
+	// long before End the decision is made.
+	Margin, SaveBefore time.Duration
 }
 
 // NewLease returns the lease of a sandbox born at born, for a run with these
 // limits that must end at deadline. It lives l.TTL, or Estimate plus Margin,
 // and never past Absolute.
-func NewLease(l Limits, born, deadline time.Time) Lease {
-	estimate := Estimate(l.MaxWallTime)
-	ttl := l.TTL
-	if ttl == 0 {
-		ttl = estimate + Margin
+func NewLease(l Limits, born, deadline time.Time) Lease { return Terms{}.Lease(l, born, deadline) }
+
+// Lease is NewLease on these terms.
+func (t Terms) Lease(l Limits, born, deadline time.Time) Lease {
+	t.Estimate = cmp.Or(t.Estimate, Estimate(l.MaxWallTime))
+	t.Margin, t.SaveBefore = cmp.Or(t.Margin, Margin), cmp.Or(t.SaveBefore, SaveBefore)
+	ttl := cmp.Or(l.TTL, t.Estimate+t.Margin)
+	absolute := deadline.Add(t.Margin)
+	return Lease{Born: born, End: earlier(born.Add(ttl), absolute), Absolute: absolute,
+		Estimate: t.Estimate, Margin: t.Margin, SaveBefore: t.SaveBefore}
+}
+
+// Until returns the lease of a run the deadline of which was moved. A lease
+// that would outlive it ends with it; no lease is made longer.
+func (l Lease) Until(deadline time.Time) Lease {
+	l.Absolute = deadline.Add(l.Margin)
+	l.End = earlier(l.End, l.Absolute)
+	return l
+}
+
+// Expected is the end, as things are now: with the renewal that is due when
+// there was progress since the last one.
+func (l Lease) Expected(progress bool) time.Time {
+	if progress {
+		return earlier(l.End.Add(l.Estimate), l.Absolute)
 	}
-	absolute := deadline.Add(Margin)
-	return Lease{Born: born, End: earlier(born.Add(ttl), absolute), Absolute: absolute, Estimate: estimate}
+	return l.End
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -51,7 +81,7 @@ func earlier(a, b time.Time) time.Time {
 func (l Lease) TTL() time.Duration { return l.End.Sub(l.Born) }
 
 // DecideAt is when to call Decide: SaveBefore the end.
-func (l Lease) DecideAt() time.Time { return l.End.Add(-SaveBefore) }
+func (l Lease) DecideAt() time.Time { return l.End.Add(-l.SaveBefore) }
 
 // Shorten moves the end to now+ttl when that is earlier; it never extends.
 // Progress renews a shortened lease as any other.

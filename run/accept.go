@@ -122,7 +122,7 @@ func (r *runner) check(ctx context.Context, c Check) (CheckResult, error) {
 		res.Name = evidence.Cut(res.Command, 60)
 	}
 	r.emit(Event{Kind: EventCheck, Text: res.Name})
-	timeout := min(c.timeout(), time.Until(r.renewer.current().End)-cleanupTime)
+	timeout := min(c.timeout(), r.renewer.life())
 	if timeout <= 0 {
 		err := fmt.Errorf("no time is left for the check %s", res.Name)
 		res.Error = err.Error()

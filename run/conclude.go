@@ -60,6 +60,7 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 	if !braked && out.Reason != Done {
 		breach, braked = errors.AsType[*budget.Breach](cause)
 	}
+	renewal, notRenewed := errors.AsType[*renewError](cause)
 	r.mu.Lock()
 	lost := r.lost
 	r.mu.Unlock()
@@ -73,6 +74,8 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 		out.Reason, out.Detail, out.Hint = Interrupted, interrupted, ""
 	case errors.Is(cause, errNoProgress) && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = NoProgress, errNoProgress.Error(), ""
+	case notRenewed && out.Reason != Done:
+		out.Reason, out.Detail, out.Hint = Failed, renewal.Error(), ""
 	case lost != nil, sandbox.KindOf(err) == sandbox.KindLost, out.Reason != Done && sandbox.KindOf(cause) == sandbox.KindLost:
 		out.Reason, out.Hint = Lost, ""
 		if lost == nil {

@@ -159,7 +159,7 @@ func (r *runner) work(ctx context.Context, w Worker) (Outcome, error) {
 
 func (r *runner) create(ctx context.Context) error {
 	spec := r.o.Target.Spec
-	lease := budget.NewLease(r.o.Limits, time.Now(), r.tree.Deadline())
+	lease := r.o.Lease.Lease(r.o.Limits, time.Now(), r.tree.Deadline())
 	spec.TTL = lease.TTL()
 	labels := map[string]string{LabelRun: r.o.ID}
 	for k, v := range spec.Labels {
@@ -200,7 +200,12 @@ func (r *runner) conclude(ctx context.Context, out Outcome) {
 		})
 	case Interrupted:
 		r.close(ctx, SalvageTimeout, nil)
+	case Done, Misused:
+		r.close(ctx, SaveTimeout, r.o.Accept)
 	default:
+		if !r.renewer.progress.Since() {
+			r.renewer.spend()
+		}
 		r.close(ctx, SaveTimeout, r.o.Accept)
 	}
 }
@@ -214,6 +219,7 @@ func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) 
 		defer caught(&r.failed)
 		r.renewer.halt()
 		r.renewer.extend(shielded, quietTimeout+save+checksTime(checks))
+		save = min(save, r.renewer.life())
 		r.quiet(shielded)
 		r.entrypoint(shielded)
 		saving, cancel := context.WithTimeout(shielded, save)

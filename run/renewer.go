@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type renewer struct {
 
 	mu    sync.Mutex
 	lease budget.Lease
+	spent bool // its time is not made longer any more
 }
 
 func newRenewer(r *runner, lease budget.Lease) *renewer {
@@ -46,9 +48,6 @@ func (k *renewer) born(ctx context.Context, end time.Time) {
 // halt makes the loop end: there is nothing to be renewed any more.
 func (k *renewer) halt() { k.once.Do(func() { close(k.quit) }) }
 
-// renewRetry is how long the renewer waits before it tries a failed renewal again.
-const renewRetry = 5 * time.Second
-
 // start keeps the lease until ctx ends; stop is told why the work must end
 // before that. The channel is closed when the renewer has ended.
 func (k *renewer) start(ctx context.Context, stop context.CancelCauseFunc) <-chan struct{} {
@@ -61,57 +60,111 @@ func (k *renewer) start(ctx context.Context, stop context.CancelCauseFunc) <-cha
 }
 
 func (k *renewer) loop(ctx context.Context, stop context.CancelCauseFunc) {
+	final := false
 	for {
-		timer := time.NewTimer(time.Until(k.current().DecideAt()))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		changed := k.r.tree.Changed()
+		k.follow(ctx)
+		due := time.Until(k.current().DecideAt())
+		if final { // until the run's deadline is moved
+			due = forever
+		}
+		if !k.sleep(ctx, due, changed) {
 			return
-		case <-k.quit:
-			timer.Stop()
-			return
-		case <-k.moved:
-			timer.Stop()
-			continue
-		case <-timer.C:
 		}
 		next, decision := k.current().Decide(time.Now(), k.progress.Since())
+		final = decision == budget.Final
 		switch decision {
 		case budget.ExpiredNoProgress:
 			stop(errNoProgress)
 			return
 		case budget.Renew:
-			if err := k.move(ctx, next); err != nil {
-				if kind := sandbox.KindOf(err); kind == sandbox.KindNotFound || kind == sandbox.KindLost {
-					stop(err)
-					return
-				}
-				k.r.warn("the sandbox could not be renewed: %v", err)
-				if !sleep(ctx, renewRetry) {
-					return
-				}
-				continue
-			}
-			k.progress.Renewed()
-			k.r.emit(Event{Kind: EventSandbox, Text: "renewed until " + next.End.Format(time.TimeOnly)})
-		case budget.Final:
-			return // the run's deadline comes first
-		case budget.Keep:
-			if !sleep(ctx, time.Second) { // the clock went back
+			if err := k.renew(ctx, next); err != nil {
+				stop(err)
 				return
 			}
 		}
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
+// forever is longer than any run.
+const forever = 1 << 62
+
+// sleep waits for d, or until the lease or a limit was changed. It reports
+// whether there is still something to be renewed.
+func (k *renewer) sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
+	case <-k.quit:
+		return false
+	case <-k.moved:
+	case <-changed:
 	case <-timer.C:
-		return true
+	}
+	return true
+}
+
+// follow makes the absolute end follow the run's deadline, which may be moved.
+func (k *renewer) follow(ctx context.Context) {
+	now := k.current()
+	next := now.Until(k.r.tree.Deadline())
+	if next.Absolute.Equal(now.Absolute) {
+		return
+	}
+	if next.End.Before(now.End) {
+		if err := k.move(ctx, next); err != nil {
+			k.r.warn("the sandbox may outlive the run, which now ends earlier: %v", err)
+		}
+	}
+	k.mu.Lock()
+	k.lease.Absolute = next.Absolute
+	k.mu.Unlock()
+}
+
+// Renewals that fail are tried again after renewWait, which doubles each time,
+// until only half the time is left in which outputs are saved.
+const renewWait = time.Second
+
+// renewError is a sandbox that would end under the work.
+type renewError struct {
+	end time.Time
+	err error
+}
+
+func (e *renewError) Error() string {
+	return fmt.Sprintf("the sandbox could not be renewed and ends at %s: %v", e.end.Format(time.TimeOnly), e.err)
+}
+
+func (e *renewError) Unwrap() error { return e.err }
+
+// renew moves the end to that of next. When that fails for too long, or for
+// good, the work has to end while its outputs can still be saved.
+func (k *renewer) renew(ctx context.Context, next budget.Lease) error {
+	now := k.current()
+	last := now.End.Add(-now.SaveBefore / 2)
+	for wait := renewWait; ; wait *= 2 {
+		attempt, cancel := context.WithDeadline(ctx, last)
+		err := k.move(attempt, next)
+		cancel()
+		if err == nil {
+			k.progress.Renewed()
+			k.r.emit(Event{Kind: EventSandbox, Text: "renewed until " + k.current().End.Format(time.TimeOnly)})
+			return nil
+		}
+		switch kind := sandbox.KindOf(err); {
+		case ctx.Err() != nil:
+			return nil // the work has ended
+		case kind == sandbox.KindNotFound, kind == sandbox.KindLost:
+			return err
+		case kind == sandbox.KindDenied, kind == sandbox.KindUnsupported, kind == sandbox.KindInvalid, !time.Now().Add(wait).Before(last):
+			return &renewError{end: now.End, err: err}
+		}
+		k.r.warn("the sandbox could not be renewed, which is tried again in %s: %v", wait, err)
+		if !k.sleep(ctx, wait, nil) {
+			return nil
+		}
 	}
 }
 
@@ -119,6 +172,20 @@ func (k *renewer) current() budget.Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.lease
+}
+
+// life is how long the sandbox lives, as things are now, without the time for
+// its destruction.
+func (k *renewer) life() time.Duration {
+	left := time.Until(k.current().End)
+	return left - min(cleanupTime, left/4)
+}
+
+// left is how long a call may take, so that it ends before outputs have to be
+// saved: with the renewal that is due, if one is.
+func (k *renewer) left() time.Duration {
+	l := k.current()
+	return time.Until(l.Expected(k.progress.Since()).Add(-l.SaveBefore))
 }
 
 // move sets the sandbox's end to that of next. The end in force is the
@@ -150,6 +217,14 @@ func (k *renewer) shorten(ctx context.Context, ttl time.Duration) (time.Time, er
 	return k.current().End, err
 }
 
+// spend says that the sandbox gets no more time: work that came to nothing new
+// does not buy any, also not for its end.
+func (k *renewer) spend() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.spent = true
+}
+
 // extend gives the sandbox the time that saving and checking need, within its
 // absolute end.
 func (k *renewer) extend(ctx context.Context, need time.Duration) {
@@ -158,7 +233,10 @@ func (k *renewer) extend(ctx context.Context, need time.Duration) {
 	if end.After(next.Absolute) {
 		end = next.Absolute
 	}
-	if !end.After(next.End) {
+	k.mu.Lock()
+	spent := k.spent
+	k.mu.Unlock()
+	if spent || !end.After(next.End) {
 		return
 	}
 	next.End = end

@@ -256,7 +256,7 @@ func (r *runner) attach(ctx context.Context, rec *record) error {
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
 	r.describe(info)
-	lease := budget.NewLease(r.o.Limits, rec.created.CreatedAt, r.tree.Deadline())
+	lease := r.o.Lease.Lease(r.o.Limits, rec.created.CreatedAt, r.tree.Deadline())
 	if !info.ExpiresAt.IsZero() {
 		lease.End = info.ExpiresAt
 	}

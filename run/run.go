@@ -29,6 +29,8 @@ type Options struct {
 	Provider sandbox.Provider
 	Target   Target
 	Limits   budget.Limits // budget.Standard when zero
+	// Lease is on what terms the sandbox lives; the zero value is the documented.
+	Lease budget.Terms
 
 	// Workspace is copied in; its zero value copies nothing.
 	Workspace Workspace
