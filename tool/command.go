@@ -21,15 +21,18 @@ func (b *builtin) runTool() Tool {
 			"Longer work: background true returns at once with an id and the path of its log, and a later call with wait set to that id waits for its end; "+
 			"while it runs background.running is true and exit_code null. "+
 			"ok is true only for exit code 0. On a non-zero exit read stderr first and do not repeat the same command. "+
-			"At most %s and %d lines of output are shown, its beginning and its end; what was left out is counted in omitted, and all of it is in the file named by spill: "+
-			"read that with read_file, offset and limit, or search it with a command. Prefer quiet commands. Use read_file for files over 1 MB. "+
+			"At most %s and %d lines of output are shown: its beginning, its end, and from between the lines that look decisive (errors, failed tests and the like); "+
+			"what was left out is counted in omitted and where it was, and all of it is in the file named by spill: read that with read_file from the line named there, or search it with a command. "+
+			"With output \"tail\" only the last lines are shown (lines, default %d), with the spill's path and line count. Colours and overwritten progress are not shown. Prefer quiet commands. Use read_file for files over 1 MB. "+
 			"Processes that a command leaves behind are killed when it ends, unless it is in the background.",
-			b.cwd, def, most, kib(b.limits.OutputBytes), b.limits.OutputLines),
+			b.cwd, def, most, kib(b.limits.OutputBytes), b.limits.OutputLines, DefaultTailLines),
 		Schema: objectSchema(nil,
 			property{"command", `{"type":"string","minLength":1,"description":"one shell command; required unless wait is given"}`},
 			property{"timeout_seconds", fmt.Sprintf(`{"type":"integer","minimum":1,"maximum":%d,"description":"default %d, at most %d; with background at most what is left of the task's time; with wait how long to wait"}`,
 				max(most, whole(b.limits.MaxWallTime)), def, most)},
 			property{"cwd", `{"type":"string","minLength":1,"description":"directory to start in; default is the workspace"}`},
+			property{"output", `{"type":"string","enum":["preview","tail"],"description":"what is shown of long output; default preview"}`},
+			property{"lines", fmt.Sprintf(`{"type":"integer","minimum":1,"maximum":%d,"description":"with output tail: how many lines, default %d"}`, b.limits.OutputLines, DefaultTailLines)},
 			property{"background", `{"type":"boolean","description":"return at once and let it run on"}`},
 			property{"wait", `{"type":"string","minLength":1,"description":"id of a background command: wait for its end instead of starting one"}`}),
 	}, Run: b.run}
@@ -39,8 +42,24 @@ type runArgs struct {
 	Command    string  `json:"command"`
 	Timeout    float64 `json:"timeout_seconds"`
 	Cwd        string  `json:"cwd"`
+	Output     string  `json:"output"`
+	Lines      float64 `json:"lines"`
 	Background bool    `json:"background"`
 	Wait       string  `json:"wait"`
+}
+
+// DefaultTailLines is how many lines output "tail" shows.
+const DefaultTailLines = 50
+
+// last is how many lines are shown of the end alone; 0 where the preview is.
+func (a runArgs) last() int {
+	switch {
+	case a.Output != "tail":
+		return 0
+	case a.Lines > 0:
+		return int(a.Lines)
+	}
+	return DefaultTailLines
 }
 
 // minCapture is the least of a command's output that is brought out of the
@@ -54,8 +73,10 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 	}
 	switch {
+	case args.Lines != 0 && args.Output != "tail":
+		return Fail(OpArguments, CodeInvalidArguments, "arguments/lines: it goes with output \"tail\"", "leave it out, or add \"output\": \"tail\"")
 	case args.Wait != "" && (args.Command != "" || args.Background || args.Cwd != ""):
-		return Fail(OpArguments, CodeInvalidArguments, "arguments/wait: it goes with nothing but timeout_seconds", "to start a command leave wait out")
+		return Fail(OpArguments, CodeInvalidArguments, "arguments/wait: it goes with nothing but timeout_seconds and output", "to start a command leave wait out")
 	case args.Wait == "" && args.Command == "":
 		return Fail(OpArguments, CodeInvalidArguments, "arguments/command: it is missing", "give a command, or wait for one in the background")
 	}
@@ -64,7 +85,7 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 		return *res
 	}
 	if args.Wait != "" {
-		return b.wait(ctx, args.Wait, timeout)
+		return b.wait(ctx, args, timeout)
 	}
 	if c.Begun && !b.Sandbox.Features().CallIDs {
 		return fateUnknown(OpRun, "rein was ended while this command was under way, and the sandbox cannot be asked what became of it")
@@ -73,7 +94,7 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 		CallID: c.ID, Tool: RunCommand, Shell: args.Command, Cwd: args.Cwd, Timeout: timeout,
 		Background: args.Background, Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
 	})
-	res2 := b.result(r)
+	res2 := b.shown(r, args.last())
 	if err != nil {
 		res2.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}
@@ -133,7 +154,8 @@ func fits(timeout, left time.Duration, asked bool) (time.Duration, *Result) {
 
 // wait polls a background command: its result when it has ended in time, else
 // what it has printed so far.
-func (b *builtin) wait(ctx context.Context, id string, timeout time.Duration) Result {
+func (b *builtin) wait(ctx context.Context, args runArgs, timeout time.Duration) Result {
+	id := args.Wait
 	short, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := b.Sandbox.Wait(short, id)
@@ -149,22 +171,22 @@ func (b *builtin) wait(ctx context.Context, id string, timeout time.Duration) Re
 		if status.Result != nil {
 			r = *status.Result
 		}
-		res := b.result(r)
+		res := b.shown(r, args.last())
 		res.Background = bg
 		if res.Stdout == "" && res.Stderr == "" && status.Bytes > 0 {
-			b.showLog(ctx, &res, status)
+			b.showLog(ctx, &res, status, args.last())
 		}
 		res.Diagnosis = b.diagnose(ctx, &res, "")
 		return res
 	}
 	res := Result{Background: bg, OutputBytes: status.Bytes}
-	b.showLog(ctx, &res, status)
+	b.showLog(ctx, &res, status, args.last())
 	return res
 }
 
 // showLog shows the end of a background command's log as stdout: both streams,
 // in the order they came.
-func (b *builtin) showLog(ctx context.Context, res *Result, status sandbox.CommandStatus) {
+func (b *builtin) showLog(ctx context.Context, res *Result, status sandbox.CommandStatus, last int) {
 	from := max(0, status.Bytes-int64(b.limits.OutputBytes))
 	data, _, err := b.Sandbox.Logs(ctx, status.CallID, from)
 	if err != nil {
@@ -174,13 +196,16 @@ func (b *builtin) showLog(ctx context.Context, res *Result, status sandbox.Comma
 	data = data[:min(len(data), b.limits.OutputBytes)]
 	shown := evidence.Show(evidence.Stream{
 		Bytes: from + int64(len(data)), Lines: max(status.Lines, 1), Tail: data,
-	}, evidence.Stream{}, evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Masker: b.Masker})
+	}, evidence.Stream{}, evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Last: last, Masker: b.Masker})
 	res.Stdout, res.Stderr = shown.Stdout.Text, ""
 	res.account(shown)
 }
 
 // result turns the result of a command into that of the call.
-func (b *builtin) result(r sandbox.Result) Result {
+func (b *builtin) result(r sandbox.Result) Result { return b.shown(r, 0) }
+
+// shown is result with no more than so many lines of the end; 0 for a preview.
+func (b *builtin) shown(r sandbox.Result, last int) Result {
 	stdout, stderr := r.Printed()
 	res := Result{
 		OK: r.OK(), ExitCode: r.ExitCode, Timeout: r.TimedOut(), DurationMS: r.DurationMS, Signal: r.Signal,
@@ -192,7 +217,7 @@ func (b *builtin) result(r sandbox.Result) Result {
 		return res
 	}
 	shown := evidence.Show(evidence.Stream(stdout), evidence.Stream(stderr),
-		evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Masker: b.Sandbox.Masker()})
+		evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Last: last, Masker: b.Sandbox.Masker()})
 	res.Stdout, res.Stderr = shown.Stdout.Text, shown.Stderr.Text
 	res.account(shown)
 	if r.Spill != nil {
@@ -209,6 +234,10 @@ func (b *builtin) result(r sandbox.Result) Result {
 // account fills in what was left out.
 func (r *Result) account(p evidence.Preview) {
 	if r.Truncated = p.Truncated(); r.Truncated {
-		r.Omitted = &Omitted{Stdout: Count(p.Stdout.Omitted), Stderr: Count(p.Stderr.Omitted)}
+		r.Omitted = &Omitted{Stdout: count(p.Stdout), Stderr: count(p.Stderr)}
 	}
+}
+
+func count(s evidence.Shown) Count {
+	return Count{Bytes: s.Omitted.Bytes, Lines: s.Omitted.Lines, Stripped: s.Stripped}
 }
