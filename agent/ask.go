@@ -158,7 +158,7 @@ func (c *conversation) givenUp(ctx context.Context, err error) (run.Outcome, err
 	if model.KindOf(err) == "" {
 		return run.Outcome{Reason: run.Failed, Detail: "the model could not be asked"}, err
 	}
-	out := run.Outcome{Reason: run.NoModel, Detail: err.Error()}
+	out := run.Outcome{Reason: run.NoModel, Detail: err.Error(), Hint: remedy(err)}
 	switch classOf(err) {
 	case tool.NeedsHuman:
 		out.Reason = run.NeedsHuman
@@ -168,4 +168,20 @@ func (c *conversation) givenUp(ctx context.Context, err error) (run.Outcome, err
 		}
 	}
 	return out, err
+}
+
+// remedy is what a person can do about a model that could not be had.
+func remedy(err error) string {
+	if e, ok := errors.AsType[*model.Error](err); ok && e.Hint != "" {
+		return e.Hint
+	}
+	switch kind := model.KindOf(err); {
+	case kind == model.KindContext:
+		return "give a smaller task or a lower --output-bytes, or choose a model that takes more"
+	case kind == model.KindAuth:
+		return "rein probe --model NAME says what is wrong with the key"
+	case classOf(err) == tool.Retryable:
+		return "run it again later, or name a second model with --fallback"
+	}
+	return ""
 }
