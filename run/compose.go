@@ -13,6 +13,7 @@ import (
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/tool"
 )
 
 // again finds out what had been used by a worker that had ended, and returns how
@@ -28,6 +29,7 @@ func (r *runner) again(ctx context.Context, w Resumer, rec *record) (Outcome, er
 // compose makes the report of a run whose sandbox is gone from what is on
 // record. why is how that is known; nil: the run had destroyed it.
 func (r *runner) compose(ctx context.Context, w Resumer, rec *record, why error) (Outcome, error) {
+	r.past.closing = func(c tool.Call, begun bool) tool.Result { return rec.closed(c, begun, why) }
 	out, _ := r.again(ctx, w, rec) // how a record ends that ends anywhere is no error
 	r.adopt(rec)
 	r.report.Cleanup = r.cleared(ctx, rec)
@@ -44,6 +46,20 @@ func (r *runner) compose(ctx context.Context, w Resumer, rec *record, why error)
 		return out, errors.New(rec.judged.Error)
 	}
 	return out, nil
+}
+
+// closed is the result of a call that has none on record, and whose sandbox is
+// gone.
+func (rec *record) closed(c tool.Call, begun bool, why error) tool.Result {
+	id := rec.sandboxID()
+	switch {
+	case c.Name == tool.SandboxKill && rec.judged != nil:
+		return tool.Result{OK: true, Stdout: rec.judged.Said, CallID: c.ID, SandboxID: id}
+	case begun:
+		return tool.Result{CallID: c.ID, SandboxID: id, Err: &tool.Error{Class: tool.Verify, Code: tool.CodeOutcomeUnknown,
+			Message: "rein was ended while this call was under way; " + gone(why)}}
+	}
+	return tool.Result{CallID: c.ID, SandboxID: id, Err: &tool.Error{Class: tool.Fatal, Code: tool.CodeSandboxLost, Message: gone(why)}}
 }
 
 // cleared makes sure that nothing of the run is left, and says how that is known.

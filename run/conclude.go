@@ -122,7 +122,7 @@ func (r *runner) brake(b *budget.Breach) {
 		return
 	}
 	r.emit(Event{Kind: EventBrake, Text: brake.String()})
-	if r.past.Driving() {
+	if r.past.Binding() {
 		return
 	}
 	if err := r.record(audit.KindBrake, "", brake); err != nil {

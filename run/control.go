@@ -21,8 +21,10 @@ type LimitChange struct {
 	Name budget.Limit `json:"name"`
 	Old  string       `json:"old"`
 	New  string       `json:"new"`
-	UID  uint32       `json:"uid"` // who changed it
-	PID  int32        `json:"pid"`
+	// Amount is New in the unit of the limit.
+	Amount int64  `json:"amount"`
+	UID    uint32 `json:"uid"` // who changed it
+	PID    int32  `json:"pid"`
 }
 
 // ControlRecord is the data of audit.KindControl: what somebody did to the run.
@@ -166,7 +168,7 @@ func (d *desk) Limit(_ context.Context, by control.Peer, limit budget.Limit, amo
 	if err != nil {
 		return control.Change{}, &control.Error{Code: control.CodeInvalid, Message: err.Error(), Advice: hintOf(err)}
 	}
-	c := LimitChange{Time: time.Now(), Name: limit, Old: limit.Format(old), New: limit.Format(amount), UID: by.UID, PID: by.PID}
+	c := LimitChange{Time: time.Now(), Name: limit, Old: limit.Format(old), New: limit.Format(amount), Amount: amount, UID: by.UID, PID: by.PID}
 	if err := d.record(audit.KindLimit, c); err != nil {
 		_, undone := r.tree.SetLimit(limit, old)
 		return control.Change{}, errors.Join(err, undone)

@@ -27,12 +27,14 @@ type Past struct {
 
 	between func(saying) // told of what is between the worker's entries
 
-	// Of a replay.
-	strict bool          // there is nothing after the end
-	shift  time.Duration // from the record's time to now
-	stop   func()        // ends the work as it was ended
-	stopAt int           // when so much has been done again
-	off    *Difference   // the first: what follows it follows from it
+	// Of a replay, and of a run whose sandbox is gone. closing answers the calls
+	// that have no result, and then have one.
+	closing func(c tool.Call, begun bool) tool.Result
+	strict  bool          // there is nothing after the end
+	shift   time.Duration // from the record's time to now
+	stop    func()        // ends the work as it was ended
+	stopAt  int           // when so much has been done again
+	off     *Difference   // the first: what follows it follows from it
 }
 
 // saying is one entry of the transcript, or a record between entries.
@@ -122,8 +124,14 @@ func (p *Past) Reply() json.RawMessage {
 // begun, the call is a new one.
 func (p *Past) Result(c tool.Call) (res *tool.Result, begun bool) {
 	s, ok := p.next()
-	if !ok {
-		return nil, p != nil && c.ID == p.begun
+	switch {
+	case p == nil:
+		return nil, false
+	case !ok && p.closing != nil:
+		res := p.closing(c, c.ID == p.begun)
+		return &res, false
+	case !ok:
+		return nil, c.ID == p.begun
 	}
 	if s.kind != audit.KindTool || s.id != c.ID {
 		return nil, false
@@ -146,11 +154,7 @@ func (p *Past) callID() string {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id := p.begun
-	if id != "" && p.strict {
-		return ""
-	}
-	return id
+	return p.begun
 }
 
 // follow takes one entry of a worker as that of the record, and reports whether
@@ -158,7 +162,8 @@ func (p *Past) callID() string {
 func (p *Past) follow(kind audit.Kind, step int, what string) (bool, error) {
 	s, ok := p.next()
 	if !ok {
-		return false, p.over(step, what)
+		p.resolved()
+		return false, p.over(kind, step, what)
 	}
 	if s.kind != kind || s.step != step {
 		return true, p.differs(step, s.what(), what)
@@ -167,9 +172,20 @@ func (p *Past) follow(kind audit.Kind, step int, what string) (bool, error) {
 	return true, nil
 }
 
+// resolved notes that the call that had begun has a result now: it is the first
+// thing that is new.
+func (p *Past) resolved() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun = ""
+}
+
 // over is what comes of doing more than is on record: a replay ends there.
-func (p *Past) over(step int, what string) error {
-	if p == nil || !p.strict {
+func (p *Past) over(kind audit.Kind, step int, what string) error {
+	if p == nil || !p.strict || kind == audit.KindTool && p.closing != nil {
 		return nil
 	}
 	return p.differs(step, "nothing more", what)

@@ -169,6 +169,16 @@ func (r *runner) follow(s saying) error {
 			r.renewed = o.ExpiresAt
 			r.renewer.progress.Renewed()
 		}
+	case audit.KindLimit:
+		var c LimitChange
+		if err := json.Unmarshal(s.data, &c); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.report.LimitChanges = append(r.report.LimitChanges, c)
+		r.mu.Unlock()
+		_, err := r.tree.SetLimit(c.Name, c.Amount)
+		return err
 	case lostRequest:
 		r.tree.Spend(budget.Spent{Tokens: lostTokens(s)}) // a limit that it passes stops the work at the next step
 	}

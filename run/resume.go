@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,7 +89,7 @@ func reopen(o Options) (_ *runner, _ *record, err error) {
 		return nil, nil, err
 	}
 	r.o.TraceID, r.started, r.past = rec.traceID, rec.begun, rec.past()
-	r.past.between = r.between
+	r.past.between, r.desk = r.between, &desk{r: r}
 	now := func() time.Time { return rec.begun }
 	r.tree, err = budget.NewTree(o.Limits, budget.TreeOptions{Warn: r.warnLimit, Now: func() time.Time { return now() }})
 	if err != nil {
@@ -193,6 +194,7 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 	defer cancel()
 	work, stop := context.WithCancelCause(work)
 	defer stop(nil)
+	defer r.serve(stop)()
 	if err := r.attach(ctx, rec); err != nil {
 		if kind := sandbox.KindOf(err); kind == sandbox.KindNotFound || kind == sandbox.KindLost {
 			return r.compose(ctx, w, rec, err)
@@ -256,13 +258,25 @@ func (r *runner) attach(ctx context.Context, rec *record) error {
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
 	r.describe(info)
-	lease := r.o.Lease.Lease(r.o.Limits, rec.created.CreatedAt, r.tree.Deadline())
+	lease := budget.NewLease(r.o.Limits, rec.created.CreatedAt, rec.deadline(r.o.Limits))
 	if !info.ExpiresAt.IsZero() {
 		lease.End = info.ExpiresAt
 	}
 	r.renewer = newRenewer(r, lease)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is still there"})
 	return nil
+}
+
+// deadline is when the run's wall clock ends, by the limit that was last in force.
+func (rec *record) deadline(l budget.Limits) time.Time {
+	wall := l.MaxWallTime
+	for _, s := range rec.said {
+		var c LimitChange
+		if s.kind == audit.KindLimit && json.Unmarshal(s.data, &c) == nil && c.Name == budget.LimitWallTime {
+			wall = time.Duration(c.Amount)
+		}
+	}
+	return rec.begun.Add(wall)
 }
 
 // clear destroys what was made for a run whose work never began.

@@ -1,0 +1,355 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rein-sh/rein/agent"
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/sandbox/sandboxtest"
+	"github.com/rein-sh/rein/tool"
+)
+
+// mortal is a process that uses a provider and a model, and dies at a point of
+// its life: between two things it does to the outside. What is in the run's
+// directory then is copied; from then on the outside does not hear of it.
+type mortal struct {
+	sandbox.Provider
+	model.Model
+	dir, left string // the state directory, and where it is copied to
+	rng       *rand.Rand
+	kill      context.CancelFunc
+
+	mu     sync.Mutex
+	points int
+	at     int // at which it dies; 0: never
+	dead   bool
+	size   int64 // of the audit log at the last point
+}
+
+var errDead = &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "reach", Err: errors.New("the process is dead")}
+
+// point is passed before and after everything done to the outside.
+func (m *mortal) point() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return errDead
+	}
+	if m.points++; m.points == m.at {
+		m.dead = true
+		m.leave()
+		m.kill()
+		return errDead
+	}
+	if st, err := os.Stat(m.log(m.dir)); err == nil {
+		m.size = st.Size()
+	}
+	return nil
+}
+
+func (m *mortal) log(dir string) string {
+	logs, _ := filepath.Glob(filepath.Join(dir, "runs", "*", run.AuditFile))
+	if len(logs) == 0 {
+		return ""
+	}
+	return logs[0]
+}
+
+// leave copies what is there. It may have died at any record since the last
+// point, or in the middle of one.
+func (m *mortal) leave() {
+	if err := os.CopyFS(m.left, os.DirFS(m.dir)); err != nil {
+		panic(err)
+	}
+	log := m.log(m.left)
+	st, err := os.Stat(log)
+	if err != nil {
+		return // it had not begun
+	}
+	if more := st.Size() - m.size; more > 0 {
+		if err := os.Truncate(log, m.size+m.rng.Int64N(more+1)); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// around does f between two points.
+func around[T any](m *mortal, f func() (T, error)) (T, error) {
+	var none T
+	if err := m.point(); err != nil {
+		return none, err
+	}
+	v, err := f()
+	if dead := m.point(); dead != nil {
+		return none, dead
+	}
+	return v, err
+}
+
+func (m *mortal) Name() string { return "memory" }
+
+func (m *mortal) Create(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	return around(m, func() (sandbox.Info, error) { return m.Provider.Create(ctx, s) })
+}
+
+func (m *mortal) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	return around(m, func() (sandbox.Info, error) { return m.Provider.Get(ctx, id) })
+}
+
+func (m *mortal) Renew(ctx context.Context, id string, end time.Time) (time.Time, error) {
+	return around(m, func() (time.Time, error) { return m.Provider.Renew(ctx, id, end) })
+}
+
+func (m *mortal) Kill(ctx context.Context, id string) error {
+	_, err := around(m, func() (bool, error) { return true, m.Provider.Kill(ctx, id) })
+	return err
+}
+
+func (m *mortal) Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error) {
+	ep, err := around(m, func() (sandbox.Endpoint, error) { return m.Provider.Endpoint(ctx, id, port) })
+	dial := ep.DialContext
+	ep.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := around(m, func() (net.Conn, error) { return dial(ctx, network, addr) })
+		return &mortalConn{c, m}, err
+	}
+	return ep, err
+}
+
+type mortalConn struct {
+	net.Conn
+	m *mortal
+}
+
+func (c *mortalConn) Write(p []byte) (int, error) {
+	n, err := around(c.m, func() (int, error) { return c.Conn.Write(p) })
+	if errors.Is(err, errDead) {
+		c.Close()
+	}
+	return n, err
+}
+
+func (c *mortalConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if dead := c.m.point(); dead != nil {
+		c.Close()
+		return 0, dead
+	}
+	return n, err
+}
+
+// plot is a model that says, after n replies, the n-th of its answers.
+type plot struct {
+	mu      sync.Mutex
+	failed  map[int]bool
+	answers []answer
+}
+
+func (p *plot) Name() string { return "fake/model" }
+
+func (p *plot) Generate(_ context.Context, req *model.Request, _ func(model.Delta)) (*model.Reply, error) {
+	n := 0
+	for _, m := range req.Messages {
+		if m.Role == model.RoleAssistant {
+			n++
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n == 2 && !p.failed[n] { // once
+		p.failed[n] = true
+		return nil, &model.Error{Kind: model.KindRateLimit, RetryAfter: 3 * time.Second}
+	}
+	return p.answers[n](req)
+}
+
+// talking is the model as a mortal process reaches it.
+type talking struct{ m *mortal }
+
+func (t talking) Name() string { return t.m.Model.Name() }
+
+func (t talking) Generate(ctx context.Context, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
+	return around(t.m, func() (*model.Reply, error) { return t.m.Model.Generate(ctx, req, emit) })
+}
+
+// life is one run, with as many deaths as at has numbers.
+type life struct {
+	t       *testing.T
+	outside sandbox.Provider
+	model   model.Model
+	o       run.Options
+	rng     *rand.Rand
+}
+
+// live works until it dies at the point at, and returns what it leaves: a state
+// directory, and a report if it came so far.
+func (l *life) live(state string, at int, resume bool) (string, *run.Report, int) {
+	l.t.Helper()
+	ctx, kill := context.WithCancel(context.Background())
+	defer kill()
+	m := &mortal{Provider: l.outside, Model: l.model, dir: state, left: l.t.TempDir(), rng: l.rng, kill: kill, at: at}
+	w, err := agent.New(agent.Options{Model: talking{m}, Price: &agent.Price{Input: 1, Output: 2}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	o := l.o
+	o.Provider, o.StateDir = m, state
+	var rep *run.Report
+	if resume {
+		rep, err = run.Resume(ctx, o, w.(run.Resumer))
+	} else {
+		rep, err = run.Do(ctx, o, w)
+	}
+	if m.dead {
+		return m.left, nil, m.points
+	}
+	if err != nil {
+		l.t.Fatalf("after point %d: %v", at, err)
+	}
+	return state, rep, m.points
+}
+
+func story() []answer {
+	write := `{"path":"sub/file.txt","content":"line-4\n"}`
+	one := func(n int) (string, string) { return cmd(fmt.Sprintf("echo line-%d >> log; sleep 2; echo %d", n, n)) }
+	a, b := one(1)
+	c, d := one(2)
+	e, f := one(3)
+	return []answer{
+		calls(a, b, c, d),
+		calls(tool.ReadFile, `{"path":"log"}`, tool.WriteFile, write),
+		calls(e, f, tool.RunCommand, `{"command":"exit 3"}`, "no_such_tool", "{}"),
+		calls(tool.RunCommand, `{"command":"sleep 20; echo line-5 >> log","background":true}`),
+		calls(tool.SandboxKill, "{}"),
+		text("all done"),
+	}
+}
+
+// However often a run's process dies, and wherever, the run is one run: every
+// call has one result, nothing is done twice, everything is counted, the record
+// is one chain, and nothing is left.
+func TestResumeAnywhere(t *testing.T) {
+	t.Parallel()
+	seeds := 150
+	if testing.Short() {
+		seeds = 30
+	}
+	var want *run.Report
+	points := 0
+	for seed := range seeds + 1 {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(uint64(seed), 7))
+			mem := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
+			defer mem.Close()
+			l := &life{t: t, outside: mem, model: &plot{failed: map[int]bool{}, answers: story()}, rng: rng}
+			ws := t.TempDir()
+			if err := os.WriteFile(filepath.Join(ws, "given"), []byte("x\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			l.o = run.Options{ID: run.NewID(), Task: "the task", Limits: budget.Long(), Workspace: run.Workspace{Dir: ws},
+				Accept: []run.Check{{Shell: "test -e log"}}, Artifacts: []string{"log"}}
+			if seed == 0 { // nobody dies
+				_, want, points = l.live(t.TempDir(), 0, false)
+				check(t, want, want)
+				return
+			}
+			state, deaths := t.TempDir(), 0
+			var rep *run.Report
+			for resume := false; rep == nil; deaths++ {
+				at := 0
+				if deaths < 3 {
+					at = 1 + rng.IntN(points)
+				}
+				state, rep, _ = l.live(state, at, resume)
+				resume = logged(state)
+			}
+			t.Logf("seed %d: %d deaths, %s", seed, deaths-1, rep.Conclusion)
+			check(t, rep, want)
+			if left, err := mem.List(t.Context(), nil); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// logged reports whether a run had begun to be recorded.
+func logged(state string) bool {
+	logs, _ := filepath.Glob(filepath.Join(state, "runs", "*", run.AuditFile))
+	if len(logs) == 0 {
+		os.RemoveAll(filepath.Join(state, "runs"))
+		return false
+	}
+	data, _ := os.ReadFile(logs[0])
+	if !bytes.Contains(data, []byte("\n")) {
+		os.RemoveAll(filepath.Join(state, "runs"))
+		return false
+	}
+	return true
+}
+
+// check compares a run that died with one that did not.
+func check(t *testing.T, rep, want *run.Report) {
+	t.Helper()
+	if rep.Reason != run.Done || rep.Accepted != run.Yes || !rep.Cleanup.OK {
+		t.Errorf("%s %s: %s; %s; cleanup %+v", rep.Reason, rep.Accepted, rep.Conclusion, rep.Error, rep.Cleanup)
+	}
+	if rep.Calls.Total != want.Calls.Total || rep.Calls.ByTool[tool.RunCommand] != 5 || rep.Tokens.Total > want.Tokens.Total {
+		t.Errorf("calls %+v, tokens %+v; want %+v, %+v", rep.Calls, rep.Tokens, want.Calls, want.Tokens)
+	}
+	if rep.Patch == nil || len(rep.Artifacts) != 1 {
+		t.Fatalf("patch %+v, artifacts %+v", rep.Patch, rep.Artifacts)
+	}
+	dir := rep.Dir
+	text, err := os.ReadFile(filepath.Join(dir, "patch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		if got := strings.Count(string(text), fmt.Sprintf("+line-%d\n", n+1)); got != 1 {
+			t.Errorf("command %d was executed %d times:\n%s", n+1, got, text)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, run.AuditFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if v := audit.Verify(f, rep.AuditHead.String()); v.State != audit.Intact {
+		t.Errorf("%+v", v)
+	}
+	results := map[string]int{}
+	if _, err := f.Seek(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range audit.Records(f) {
+		if err == nil && r.Kind == audit.KindTool {
+			results[r.CallID]++
+		}
+	}
+	for id, n := range results {
+		if n != 1 {
+			t.Errorf("call %s has %d results", id, n)
+		}
+	}
+	if len(results) != 9 {
+		t.Errorf("%d calls have results", len(results))
+	}
+}
