@@ -30,7 +30,7 @@ func (c *conversation) generate(ctx context.Context, m model.Model, req *model.R
 	case data == nil && c.past.Binding():
 		return nil, errOffRecord
 	case data == nil:
-		return m.Generate(ctx, req, emit)
+		return chat(ctx, m, req, emit)
 	}
 	var said struct {
 		answered
