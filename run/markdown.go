@@ -62,6 +62,12 @@ Hint: {{hint .}}
 
 {{quote .}}{{end}}{{end}}{{end}}{{range .Protected}}
 - {{fate .}}: {{code .Path}}, SHA-256 {{with .Before}}{{line .}}{{else}}none{{end}}{{if not .Unchanged}} → {{with .After}}{{line .}}{{else}}none{{end}}{{end}}{{end}}
+{{end}}{{with .Approvals}}
+## Approvals
+
+{{.Asked}} asked: {{.Approved}} approved, {{.Denied}} denied, {{.TimedOut}} not answered in time, {{.NoChannel}} with nobody to ask; {{.Granted}} by an earlier approval, {{.ByRule}} forbidden by a rule{{if .Other}}, {{.Other}} otherwise not done{{end}}; {{ms .WaitedMS}} waited.
+{{range .List}}
+- {{line .Code}}: {{code .Text}}{{with .Edited}}, edited to {{code .}}{{end}}{{with .Rule}}, rule {{code .}}{{end}}{{with .By}}, by {{line .}}{{end}}{{with .WaitedMS}}, after {{ms .}}{{end}}{{end}}
 {{end}}
 ## Outputs
 {{with .Patch}}

@@ -29,6 +29,8 @@ type app struct {
 	out, err *output
 	color    bool // stderr is a terminal that shows colours
 
+	shown *progress // of the run that works
+
 	configPath   string
 	providerKeys []secret.Value // those read so far
 }

@@ -25,9 +25,10 @@ func (a *app) configCommand() *cobra.Command {
 }
 
 func (a *app) configInitCommand() *cobra.Command {
-	return &cobra.Command{
+	var unattended bool
+	cmd := &cobra.Command{
 		Use: "init", Short: "write a commented configuration file", Args: exactly(),
-		Long: "Writes a commented configuration file to --config, or to the user's place. An\nexisting file is left alone.",
+		Long: "Writes a commented configuration file to --config, or to the user's place. An\nexisting file is left alone.\n\n--unattended writes one for runs that nobody watches: narrow tools instead of a\ngeneral shell, and what no rule allows is denied.",
 		RunE: func(*cobra.Command, []string) error {
 			p := a.places()
 			path := p.Explicit
@@ -37,13 +38,19 @@ func (a *app) configInitCommand() *cobra.Command {
 			if path == "" {
 				return usage("set HOME, or name a file with --config", "there is no place for a configuration: neither XDG_CONFIG_HOME nor HOME is set")
 			}
-			if err := writeNew(path, config.Example); err != nil {
+			text := config.Example
+			if unattended {
+				text = config.Unattended
+			}
+			if err := writeNew(path, text); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(a.out, clean(path))
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&unattended, "unattended", false, "write one for runs that nobody watches")
+	return cmd
 }
 
 // writeNew writes a file that must not exist, with its directories.

@@ -27,6 +27,7 @@ type progress struct {
 	last    string // the last call, and how it ended
 	drawn   bool   // a status line is on the screen
 	stopped bool
+	paused  int // questions on the screen
 
 	stop chan struct{}
 	done chan struct{}
@@ -154,7 +155,7 @@ func (p *progress) result(e run.Event) (string, style) {
 
 // draw puts the status line on the screen. The lock is held.
 func (p *progress) draw() {
-	if !p.app.err.terminal || p.stopped {
+	if !p.app.err.terminal || p.stopped || p.paused > 0 {
 		return
 	}
 	parts := []string{fmt.Sprintf("step %d", p.step), fmt.Sprintf("%d calls", p.calls), countText(p.tokens) + " tokens",
@@ -175,6 +176,20 @@ func (p *progress) erase() {
 	if p.drawn {
 		fmt.Fprint(p.app.err, "\r\x1b[K")
 		p.drawn = false
+	}
+}
+
+// pause takes the status line off the screen until resume is called.
+func (p *progress) pause() (resume func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+	p.paused++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.paused--
+		p.draw()
 	}
 }
 

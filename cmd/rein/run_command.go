@@ -52,6 +52,7 @@ type runFlags struct {
 	accept, protect        []string
 	artifacts              []string
 	onDenial               string
+	ask                    []string
 	keepOutput             bool
 	noTranscript           bool
 	asJSON                 bool
@@ -94,6 +95,7 @@ func (a *app) runCommand() *cobra.Command {
 	fl.StringArrayVar(&f.protect, "protect", nil, "`PATTERN`, as in a .gitignore, of workspace files the agent must not change, delete or add to (repeatable)")
 	fl.StringArrayVar(&f.artifacts, "artifact", nil, "`PATTERN` of files to bring out (repeatable)")
 	fl.StringVar(&f.onDenial, "on-denial", string(agent.StopIfFailed), "`ACTION` when a policy fails a call: stop_if_failed or continue")
+	fl.StringSliceVar(&f.ask, "ask", nil, "`WAYS` to a person who is asked where a rule says so, instead of the configured: terminal, webhook, socket")
 	fl.BoolVar(&f.keepOutput, "keep-output", false, "keep the full output of calls with the run, masked")
 	fl.BoolVar(&f.noTranscript, "no-transcript", false, "do not record the conversation")
 	fl.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
@@ -176,6 +178,14 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
+	judged, err := a.approval(cmd.Context(), file.Config, f.ask)
+	if err != nil {
+		return o, nil, err
+	}
+	narrow, err := file.Config.Tools.Tools()
+	if err != nil {
+		return o, nil, err
+	}
 	masker, err := a.masker(cmd.Context(), file.Config, key, back.key)
 	if err != nil {
 		return o, nil, err
@@ -184,7 +194,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	hash, err := configHash(target, m, back.config, limits, file.Config.Sessions)
+	hash, err := configHash(target, m, back.config, limits, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
 	if err != nil {
 		return o, nil, err
 	}
@@ -193,7 +203,8 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checks(f.accept), Protect: f.protect,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
-		Version:  buildVersion().Version, Model: modelName(m), ConfigHash: hash, Control: true,
+		Approval: judged, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
+		Version: buildVersion().Version, Model: modelName(m), ConfigHash: hash, Control: true,
 	}, worker, nil
 }
 
@@ -257,8 +268,9 @@ func configHash(settings ...any) (string, error) {
 // the audit log on the last line of stderr.
 func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags) error {
 	a.sweep(ctx, o.Provider)
+	a.warnUnattended(o)
 	p := a.newProgress()
-	o.Events = p.event
+	a.shown, o.Events = p, p.event
 	report, err := run.Do(ctx, o, w)
 	p.end()
 	if report == nil {

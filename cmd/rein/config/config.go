@@ -24,6 +24,8 @@ type Config struct {
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
 	Sessions  Sessions          `json:"sessions,omitzero" jsonschema:"shell sessions for the model; none unless max is set"`
+	Approval  Approval          `json:"approval,omitzero" jsonschema:"what the agent may do without asking, and who is asked"`
+	Tools     Tools             `json:"tools,omitzero" jsonschema:"narrow tools, and whether there is a general shell"`
 	Redaction Redaction         `json:"redaction,omitzero" jsonschema:"values masked in results, records and reports"`
 	Programs  Programs          `json:"programs,omitzero" jsonschema:"where the host finds rein's companions"`
 }

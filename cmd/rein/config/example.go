@@ -94,6 +94,41 @@ limits:
 #   calls: 50             # commands in each
 #   age: 30m              # at most 1h
 
+# What the agent may do without asking: docs/approval.md. Without rules it may run
+# any command, inside its sandbox.
+# approval:
+#   default: allow        # of commands that no rule speaks of; or ask, deny
+#   ask: [terminal, webhook]   # who is asked, all at once; or socket
+#   timeout: 10m          # of an answer; none is no
+#   grant: 1h             # how long an approval for the run holds
+#   webhook:
+#     url: https://approvals.example.com/rein
+#     key:
+#       env: REIN_APPROVAL_KEY
+#   rules:                # the strictest counts, over all parts of a command line
+#     - command: git push
+#       action: ask
+#       reason: it leaves the sandbox
+#       examples:
+#         match: [git -C sub push]
+#         no_match: [git status]
+#     - form: unresolved  # what is known only at execution
+#       action: ask
+
+# Narrow tools, each one program without a shell, and whether there is a general
+# shell beside them. rein config init --unattended writes an example.
+# tools:
+#   run_command: false
+#   custom:
+#     - name: run_tests
+#       description: Run the tests of one package.
+#       parameters:
+#         - name: package
+#           type: string
+#           required: true
+#           pattern: '[a-z/]+'
+#       argv: [go, test, "./{{package}}"]
+
 # Further values to mask in results, records and reports.
 # redaction:
 #   secrets:

@@ -64,6 +64,8 @@ func Validate(f *File, known Known) error {
 	v.zeroes("limits", reflect.ValueOf(c.Limits))
 	v.sessions(c.Sessions)
 	v.redaction(c.Redaction)
+	v.approval(c.Approval)
+	v.tools(c.Tools)
 	v.images(c.Images)
 	v.absolute("programs.execd", c.Programs.Execd)
 	v.absolute("programs.gvisor", c.Programs.GVisor)
