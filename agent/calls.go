@@ -59,10 +59,10 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 	switch {
 	case cause != nil:
 		return run.Outcome{Reason: run.Failed, Detail: "a call could not be recorded"}, true, cause
+	case blocked != nil && !done: // also when the time is over: what was used up is the cause
+		return run.Outcome{}, false, blocked
 	case ctx.Err() != nil && !done:
 		return run.Outcome{Answer: reply.Message.Text}, true, context.Cause(ctx)
-	case blocked != nil && !done:
-		return run.Outcome{}, false, blocked
 	case !useful && !done:
 		return c.unusable(last.Message, reply.Message.Text)
 	}
