@@ -2,10 +2,15 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"strings"
 	"sync"
 	"time"
+
+	"crypto/rand"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/evidence"
@@ -28,8 +33,8 @@ func (c Check) timeout() time.Duration {
 	return DefaultCheckTimeout
 }
 
-// command is what the sandbox's shell is given. An argument list is quoted, so
-// that the shell reads nothing into it.
+// command is what execd is given. It starts quoted words without a shell; where
+// there is need of one, it reads nothing into them.
 func (c Check) command() string {
 	if c.Shell != "" {
 		return c.Shell
@@ -52,14 +57,13 @@ func checksTime(checks []Check) time.Duration {
 // quietTimeout bounds the ending of what the worker left running.
 const quietTimeout = 20 * time.Second
 
-// quiet ends what the worker left running, so that nothing changes while the
+// quiet ends everything the worker started, so that nothing changes while the
 // outputs are read and judged: commands in the background, what they left
-// behind, and commands whose end is not known. What other commands left behind
-// execd killed when they ended.
+// behind, sessions, and what got away from its command.
 func (r *runner) quiet(ctx context.Context) {
 	r.mu.Lock()
 	ids, sets := r.background, r.tools
-	r.background, r.tools = nil, nil
+	r.background = nil
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
 	defer cancel()
@@ -76,10 +80,19 @@ func (r *runner) quiet(ctx context.Context) {
 		})
 	}
 	ending.Wait()
+	r.noisy = nil
+	switch n, err := r.box.Clear(ctx, sandbox.Access{Tool: "rein"}); {
+	case sandbox.KindOf(err) == sandbox.KindUnsupported: // said when the sandbox was made
+	case err != nil:
+		r.noisy = err
+		r.warn("what the agent left running could not be ended before the checks: %v", err)
+	case n > 0:
+		r.emit(Event{Kind: EventOutputs, Text: fmt.Sprintf("ended %d processes that were left running", n)})
+	}
 }
 
-// accept runs the checks. Its error is that of the machinery: a check that
-// fails is a result.
+// accept runs the checks and says what they come to. Its error is that of the
+// machinery: a check that fails is a result.
 func (r *runner) accept(ctx context.Context, checks []Check) error {
 	verdict := Unchecked
 	for _, p := range r.report.Protected {
@@ -87,61 +100,141 @@ func (r *runner) accept(ctx context.Context, checks []Check) error {
 			verdict = No
 		}
 	}
-	var fault error
-	for _, c := range checks {
-		res, err := r.check(ctx, c)
-		r.mu.Lock()
-		r.report.Checks = append(r.report.Checks, res)
-		r.mu.Unlock()
+	results, fault := r.judge(ctx, checks, r.report.Patch != nil)
+	for _, res := range results {
 		switch {
-		case err != nil:
-			fault = err
+		case res.Error != "":
 		case !res.Passed:
 			verdict = No
 		case verdict == Unchecked:
 			verdict = Yes
 		}
-		if err := r.record(audit.KindAcceptance, "", res); err != nil {
-			return err
-		}
 	}
-	unseen := len(r.o.Protect) > 0 && !r.guarded || len(checks) < len(r.o.Accept)
-	if (fault != nil || unseen) && verdict != No {
+	unseen := len(r.o.Protect) > 0 && !r.guarded || len(checks) < len(r.o.Accept) || len(results) < len(checks)
+	if (fault != nil || unseen || r.noisy != nil && len(checks) > 0) && verdict != No {
 		verdict = Unclear
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.report.Checks = results
 	r.report.Accepted = verdict
 	r.said = fmt.Sprintf("outputs are saved; accepted: %s; the sandbox is destroyed\n", verdict)
 	return fault
 }
 
-func (r *runner) check(ctx context.Context, c Check) (CheckResult, error) {
-	res := CheckResult{Name: c.Name, Command: c.command()}
-	if res.Name == "" {
-		res.Name = evidence.Cut(res.Command, 60)
+// judge runs the checks, in a new sandbox if that is asked for, and records each
+// result.
+func (r *runner) judge(ctx context.Context, checks []Check, saved bool) (results []CheckResult, err error) {
+	if len(checks) == 0 {
+		return nil, nil
 	}
-	r.emit(Event{Kind: EventCheck, Text: res.Name})
-	timeout := min(c.timeout(), r.renewer.life())
-	if timeout <= 0 {
-		err := fmt.Errorf("no time is left for the check %s", res.Name)
+	court := &court{r: r, box: r.box, left: r.renewer.life}
+	if r.o.Fresh {
+		if !saved {
+			return nil, errors.New("the checks were not run: there is no patch to make their sandbox from")
+		}
+		box, end, err := r.freshBox(ctx, checksTime(checks))
+		if err != nil {
+			return nil, fmt.Errorf("the checks' own sandbox: %w", err)
+		}
+		defer func() { err = errors.Join(err, r.dismiss(ctx, box)) }()
+		court.box, court.left = box, func() time.Duration { return time.Until(end) - cleanupTime }
+	}
+	if err := court.open(ctx); err != nil {
+		return nil, err
+	}
+	defer court.close(ctx)
+	for _, c := range checks {
+		res, fault := court.check(ctx, c)
+		results, err = append(results, res), errors.Join(err, fault)
+		if fault := r.record(audit.KindAcceptance, "", res); fault != nil {
+			return results, errors.Join(err, fault)
+		}
+	}
+	return results, err
+}
+
+// court is where checks are run.
+type court struct {
+	r    *runner
+	box  *sandbox.Sandbox
+	left func() time.Duration
+	home string // empty where files cannot be moved
+}
+
+// open makes the directory that is home to the checks' commands. Nobody else runs
+// here who could have a part in it.
+func (c *court) open(ctx context.Context) error {
+	if !c.box.Features().CallIDs {
+		return nil
+	}
+	home := "/tmp/rein-check-" + strings.ToLower(rand.Text())
+	if err := c.box.Mkdir(ctx, path.Join(home, "tmp"), 0o700, access("/tmp")); err != nil {
+		return fmt.Errorf("the checks' home: %w", err)
+	}
+	c.home = home
+	return nil
+}
+
+func (c *court) close(ctx context.Context) {
+	if c.home == "" {
+		return
+	}
+	if err := c.box.Remove(ctx, c.home, access("/tmp")); err != nil {
+		c.r.warn("the checks' home could not be removed: %v", err)
+	}
+}
+
+func (c *court) check(ctx context.Context, chk Check) (CheckResult, error) {
+	res := CheckResult{Name: chk.Name, Command: chk.command()}
+	if chk.File != nil {
+		res.Command, res.File = "", chk.File.Path
+	}
+	if res.Name == "" {
+		res.Name = evidence.Cut(res.Command+res.File, 60)
+	}
+	c.r.emit(Event{Kind: EventCheck, Text: res.Name})
+	var err error
+	if timeout := min(chk.timeout(), c.left()); timeout <= 0 {
+		err = fmt.Errorf("no time is left for the check %s", res.Name)
 		res.Error = err.Error()
 		return res, err
+	} else if chk.File != nil {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		start := time.Now()
+		res.Stderr, err = c.file(ctx, chk.File)
+		res.Passed, res.DurationMS = err == nil && res.Stderr == "", time.Since(start).Milliseconds()
+		cancel()
+	} else {
+		err = c.run(ctx, chk, timeout, &res)
 	}
-	out, err := r.box.Run(ctx, sandbox.Command{Tool: "acceptance", Shell: res.Command, Timeout: timeout})
-	res.ExitCode, res.Timeout, res.DurationMS = out.ExitCode, out.TimedOut(), out.DurationMS
-	res.Stdout, res.Stderr = end(out.Stdout.Head, out.Stdout.Tail), end(out.Stderr.Head, out.Stderr.Tail)
 	if err != nil {
 		res.Error = err.Error()
 		return res, fmt.Errorf("check %s: %w", res.Name, err)
 	}
-	res.Passed = out.OK()
 	verdict := "failed"
 	if res.Passed {
 		verdict = "passed"
 	}
-	r.emit(Event{Kind: EventCheck, Text: res.Name + ": " + verdict})
+	c.r.emit(Event{Kind: EventCheck, Text: res.Name + ": " + verdict})
 	return res, nil
+}
+
+// run runs a check that is a command.
+func (c *court) run(ctx context.Context, chk Check, timeout time.Duration, res *CheckResult) error {
+	cmd := sandbox.Command{Tool: "acceptance", Shell: res.Command, Timeout: timeout, Env: map[string]string{}}
+	if chk.Cwd != "" {
+		cmd.Cwd = path.Join(c.box.Info().Cwd, chk.Cwd)
+	}
+	if c.home != "" {
+		cmd.Env["HOME"], cmd.Env["TMPDIR"] = c.home, path.Join(c.home, "tmp")
+	}
+	maps.Copy(cmd.Env, chk.Env)
+	out, err := c.box.Run(ctx, cmd)
+	res.ExitCode, res.Timeout, res.DurationMS = out.ExitCode, out.TimedOut(), out.DurationMS
+	res.Stdout, res.Stderr = end(out.Stdout.Head, out.Stdout.Tail), end(out.Stderr.Head, out.Stderr.Tail)
+	res.Passed = err == nil && out.OK()
+	return err
 }
 
 // end is the end of a stream, for the report.

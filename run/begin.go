@@ -84,12 +84,7 @@ func (o *Options) check() error {
 	if err := o.checkApproval(); err != nil {
 		return err
 	}
-	for _, c := range o.Accept {
-		if (c.Shell == "") == (len(c.Argv) == 0) {
-			return &UsageError{Field: "acceptance check " + c.Name, Reason: "it needs a command: Shell or Argv, not both"}
-		}
-	}
-	return nil
+	return o.checkAcceptance()
 }
 
 // begin makes the run's directory and its record.

@@ -72,6 +72,9 @@ type runner struct {
 	spills     []tool.Spill
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at
+	breached   []pair
+	noisy      error // something of the worker's may run on
+	retries    int   // how often failed checks were told
 
 	// One caller finishes, and the others wait for a channel: that lets the
 	// simulated time of a test go on, which a sync.Once does not.
@@ -220,11 +223,12 @@ func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) 
 		r.renewer.halt()
 		r.renewer.extend(shielded, quietTimeout+save+checksTime(checks))
 		save = min(save, r.renewer.life())
+		r.entrypoint(shielded) // before it is ended with all else
 		r.quiet(shielded)
-		r.entrypoint(shielded)
 		saving, cancel := context.WithTimeout(shielded, save)
 		err := r.save(saving)
 		cancel()
+		r.putBack(shielded)
 		r.failed = errors.Join(err, r.accept(shielded, checks))
 		r.network(shielded)
 		r.recordJudged()

@@ -75,15 +75,24 @@ func (r *runner) copyIn(ctx context.Context) error {
 		r.warn("%s is left out: %s", s.Path, s.Reason)
 	}
 	r.checkProtected()
-	cwd := r.box.Info().Cwd
+	if err := r.place(ctx, r.box, r.inputs.Entries); err != nil {
+		return err
+	}
+	r.report.Provenance.InputTree = r.inputs.Hash()
+	return nil
+}
+
+// place puts entries of the inputs into a sandbox.
+func (r *runner) place(ctx context.Context, box *sandbox.Sandbox, entries []*workspace.Entry) error {
+	cwd := box.Info().Cwd
 	var batches [][]*workspace.Entry
 	var links []string
 	room := int64(0)
-	for _, e := range r.inputs.Entries {
+	for _, e := range entries {
 		switch e.Type {
 		case workspace.Dir:
 			// The owner must be able to fill it.
-			if err := r.box.Mkdir(ctx, path.Join(cwd, e.Path), e.Perm|0o700, access(cwd)); err != nil {
+			if err := box.Mkdir(ctx, path.Join(cwd, e.Path), e.Perm|0o700, access(cwd)); err != nil {
 				return err
 			}
 		case workspace.File:
@@ -98,11 +107,10 @@ func (r *runner) copyIn(ctx context.Context) error {
 			links = append(links, fmt.Sprintf("ln -s -- %s %s", quote(e.Target), quote(e.Path)))
 		}
 	}
-	if err := each(ctx, batches, func(ctx context.Context, b []*workspace.Entry) error { return r.upload(ctx, cwd, b) }); err != nil {
+	if err := each(ctx, batches, func(ctx context.Context, b []*workspace.Entry) error { return r.upload(ctx, box, cwd, b) }); err != nil {
 		return err
 	}
-	r.report.Provenance.InputTree = r.inputs.Hash()
-	return r.link(ctx, links)
+	return link(ctx, box, links)
 }
 
 // A batch is the files of one request.
@@ -113,22 +121,22 @@ const (
 
 func access(root string) sandbox.Access { return sandbox.Access{Tool: "rein", Root: root} }
 
-func (r *runner) upload(ctx context.Context, cwd string, batch []*workspace.Entry) error {
+func (r *runner) upload(ctx context.Context, box *sandbox.Sandbox, cwd string, batch []*workspace.Entry) error {
 	files := make([]sandbox.Source, len(batch))
 	for i, e := range batch {
 		files[i] = sandbox.Source{Path: path.Join(cwd, e.Path), Mode: e.Perm,
 			Open:   func() (io.ReadCloser, error) { return r.inputs.Read(e) },
 			SHA256: func() string { return e.SHA256 }} // Read has computed it
 	}
-	return r.box.UploadAll(ctx, cwd, files, access(cwd))
+	return box.UploadAll(ctx, cwd, files, access(cwd))
 }
 
 // link makes the symbolic links with a command: the protocol has no request
 // for it. They lead nowhere outside the workspace.
-func (r *runner) link(ctx context.Context, commands []string) error {
+func link(ctx context.Context, box *sandbox.Sandbox, commands []string) error {
 	for len(commands) > 0 {
 		n := min(len(commands), 200)
-		res, err := r.box.Run(ctx, sandbox.Command{Tool: "rein", Shell: strings.Join(commands[:n], " &&\n"), Timeout: time.Minute})
+		res, err := box.Run(ctx, sandbox.Command{Tool: "rein", Shell: strings.Join(commands[:n], " &&\n"), Timeout: time.Minute})
 		if err != nil {
 			return err
 		}

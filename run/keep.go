@@ -33,13 +33,15 @@ func (o *Options) fingerprint() string {
 		Limits           budget.Limits
 		Workspace        Workspace
 		Accept           []Check
+		Fresh            bool `json:",omitempty"`
+		Retry            int  `json:",omitempty"`
 		Protect          []string
 		Artifacts        []string
 		NoShell          bool
 		Sessions         any
 		KeepOutput       bool
 		Model, ConfigSum string
-	}{o.Task, o.Target, o.Limits, o.Workspace, o.Accept, o.Protect, o.Artifacts, o.NoShell, o.Sessions, o.KeepOutput, o.Model, o.ConfigHash})
+	}{o.Task, o.Target, o.Limits, o.Workspace, o.Accept, o.Fresh, o.Retry, o.Protect, o.Artifacts, o.NoShell, o.Sessions, o.KeepOutput, o.Model, o.ConfigHash})
 	return hash(data)
 }
 

@@ -55,7 +55,7 @@ Hint: {{hint .}}
 {{end}}{{if or .Checks .Protected}}
 ## Checks
 {{range .Checks}}
-- {{sign .Passed}}: {{line .Name}}: {{code .Command}}{{with .ExitCode}}, exit code {{.}}{{end}}{{if .Timeout}}, timed out{{end}}, {{ms .DurationMS}}{{with .Error}}; could not be run: {{line .}}{{end}}
+- {{sign .Passed}}: {{line .Name}}{{with .Command}}: {{code .}}{{end}}{{with .File}}: the file {{code .}}{{end}}{{with .ExitCode}}, exit code {{.}}{{end}}{{if .Timeout}}, timed out{{end}}, {{ms .DurationMS}}{{with .Error}}; could not be run: {{line .}}{{end}}
 {{- if not .Passed}}{{with .Stdout}}
 
 {{quote .}}{{end}}{{with .Stderr}}

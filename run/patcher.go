@@ -30,32 +30,46 @@ type pair struct {
 	after  *execd.FileInfo  // nil: it is gone
 }
 
-// savePatch writes the difference between the inputs and what is there now.
-func (r *runner) savePatch(ctx context.Context, cwd string) (err error) {
-	name := filepath.Join(r.dir, patchFile)
+// makePatch writes the difference between the inputs and what is there now to a
+// new file. The patcher is there beside an error, too.
+func (r *runner) makePatch(ctx context.Context, cwd, name string) (p *patcher, err error) {
+	h := sha256.New()
+	p = newPatcher(ctx, r, cwd, h)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return p, err
 	}
-	h := sha256.New()
-	p := newPatcher(ctx, r, cwd, io.MultiWriter(f, h))
-	p.info.Path = name
+	p.w, p.info.Path = io.MultiWriter(f, h), name
 	defer func() { err = errors.Join(err, f.Close()) }()
 	now, err := p.walk()
 	if err != nil {
-		return fmt.Errorf("patch: %w", err)
+		return p, fmt.Errorf("patch: %w", err)
 	}
 	for _, s := range p.compare(now) {
 		if err := p.add(s); err != nil {
-			return fmt.Errorf("patch: %s: %w", s.path, err)
+			return p, fmt.Errorf("patch: %s: %w", s.path, err)
 		}
 	}
-	r.guarded = true
 	st, err := f.Stat()
+	if err != nil {
+		return p, err
+	}
+	p.info.SHA256, p.info.Bytes = hex.EncodeToString(h.Sum(nil)), st.Size()
+	return p, nil
+}
+
+// savePatch saves the difference between the inputs and what is there now, and
+// what became of protected files.
+func (r *runner) savePatch(ctx context.Context, cwd string) error {
+	p, err := r.makePatch(ctx, cwd, filepath.Join(r.dir, patchFile))
+	r.mu.Lock()
+	r.report.Protected = p.protected
+	r.mu.Unlock()
+	r.breached = p.breached
 	if err != nil {
 		return err
 	}
-	p.info.SHA256, p.info.Bytes = hex.EncodeToString(h.Sum(nil)), st.Size()
+	r.guarded = true
 	if p.secrets > 0 {
 		r.warn("%d files of the patch contain a known secret", p.secrets)
 	}
@@ -211,6 +225,10 @@ type patcher struct {
 	bytes   int64
 	secrets int
 	protect guards
+	// protected are the files that are, and breached those of them that are not
+	// as they were.
+	protected []Protected
+	breached  []pair
 	// unwatched are new things in protected places that are not looked at.
 	unwatched []string
 	old       map[string]*workspace.Entry // what was copied in, but for directories

@@ -75,9 +75,10 @@ func (p *patcher) guard(s pair, after patch.Side, sum string) {
 	default:
 		g.Unchanged = true
 	}
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	p.r.report.Protected = append(p.r.report.Protected, g)
+	p.protected = append(p.protected, g)
+	if !g.Unchanged {
+		p.breached = append(p.breached, s)
+	}
 }
 
 // guardForeign looks at something new that is no part of the work. Where

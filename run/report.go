@@ -166,7 +166,8 @@ type LimitInfo struct {
 // CheckResult is how one acceptance check ended.
 type CheckResult struct {
 	Name       string `json:"name"`
-	Command    string `json:"command"`
+	Command    string `json:"command,omitempty"`
+	File       string `json:"file,omitempty"` // that was looked at, instead
 	Passed     bool   `json:"passed"`
 	ExitCode   *int   `json:"exit_code"`
 	Timeout    bool   `json:"timeout,omitempty"`

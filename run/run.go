@@ -11,7 +11,6 @@ package run
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
@@ -37,6 +36,12 @@ type Options struct {
 	// Accept are the checks that decide whether the work is accepted. Without
 	// any the outcome says "unchecked".
 	Accept []Check
+	// Fresh runs the checks in a sandbox of their own, made from the inputs and
+	// the patch: what else the worker made of its sandbox has no part in them.
+	Fresh bool
+	// Retry is how often a worker that says it is done is told which checks
+	// failed, and goes on, within the limits; at most MaxRetry.
+	Retry int
 	// Protect are patterns of workspace files (as in a .gitignore; "./" at the
 	// beginning means the top, too) that the worker must not change, delete or
 	// add to: a new file that matches, or lies in a directory that does, is a
@@ -108,16 +113,6 @@ type Workspace struct {
 	NoIgnore bool
 	// MaxBytes bounds the copy; 0 means 1 GiB.
 	MaxBytes int64
-}
-
-// Check is one acceptance check: a command that exits 0 when the work is good.
-type Check struct {
-	Name string
-	// Shell is run as the agent's commands are. Argv, when set, is run instead,
-	// without a shell reading it.
-	Shell   string
-	Argv    []string
-	Timeout time.Duration // 0 means 5 minutes
 }
 
 // Worker does the task inside a sandbox that exists already.
