@@ -15,6 +15,9 @@ func (r room) less(s room) room { return room{r.bytes - s.bytes, r.lines - s.lin
 
 func (r room) plus(s room) room { return room{r.bytes + s.bytes, r.lines + s.lines} }
 
+// least is the smaller of both in each.
+func (r room) least(s room) room { return room{min(r.bytes, s.bytes), min(r.lines, s.lines)} }
+
 // part is that share of r.
 func (r room) part(percent int) room { return room{r.bytes * percent / 100, r.lines * percent / 100} }
 
@@ -31,9 +34,10 @@ type cut struct {
 // part is pieces[piece].raw[from:to].
 type part struct{ piece, from, to int }
 
-// Shares of what a stream may show, in percent: what decisive lines may take,
-// lines that are only unlike the others, and what the beginning and the end keep
-// beside them. What is not taken goes to the end.
+// Shares of what a stream may show, in percent: what decisive lines may take
+// with those around them, what of it those may take that are around them or only
+// unlike the others, and what the beginning and the end keep beside them. What
+// is not taken goes to the beginning and the end.
 const (
 	decisiveShare = 62
 	unlikeShare   = 16

@@ -22,12 +22,13 @@ func (c *captured) decisive(most, mark room) []part {
 	ch := chooser{c: c, mark: mark, taken: map[int64]bool{}}
 	strong, weak := most.part(decisiveShare), most.part(unlikeShare)
 	last := len(c.pieces) - 1
+	budget, lesser := strong, false
 	for _, l := range c.best {
-		budget := strong
-		if l.Score < clue.Decisive {
-			if budget = weak; l.Score < unlike {
-				break
-			}
+		if l.Score < clue.Decisive && !lesser {
+			lesser, budget = true, ch.used.plus(weak).least(strong)
+		}
+		if l.Score < unlike {
+			break
 		}
 		p, ok := c.place(l)
 		if !ok || p.piece == 0 && p.to <= end || p.piece == last && p.from >= start {

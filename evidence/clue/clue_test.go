@@ -3,41 +3,155 @@ package clue_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/rein-sh/rein/evidence/clue"
 )
 
-func TestX(t *testing.T) {
-	f := os.Getenv("LOG")
-	if f == "" {
-		t.Skip()
-	}
-	b, _ := os.ReadFile(f)
-	s := clue.Index(64 << 10)
-	s.Write(b)
-	for _, l := range s.Lines() {
-		if l.Score >= 20 {
-			fmt.Printf("%3d %5d %.150q\n", l.Score, l.Number, strings.TrimRight(string(b[l.Start:l.End]), "\n"))
+// Lines by what they are worth alone: what states a failure, what only names
+// one, and what says that there was none.
+func TestScore(t *testing.T) {
+	for _, c := range []struct {
+		least, most int
+		lines       []string
+	}{
+		{60, 100, []string{
+			"error: no such file", "src/a.c:12:5: error: 'x' undeclared", "E       AssertionError: 1 != 2", "--- FAIL: TestParse (0.01s)",
+			"not ok 12 - parses", "  ✗ parses the header", "[ERROR] the build has ended", "\x1b[31m\x1b[1mERROR\x1b[0m in src/a.ts", "level=error msg=lost",
+			"java.lang.IllegalStateException: closed", "Caused by: java.io.IOException: gone", "thing.cc:12: Failure", "2026-11-29T17:43:02Z ERROR lost",
+			"make: *** [Makefile:3: all] Error 1", "=== 1 failed, 300 passed in 0.2s ===", "Tests run: 5, Failures: 1, Errors: 0", "3 errors generated.",
+			"Segmentation fault (core dumped)", "panic: index out of range", `{"level":"error","msg":"lost"}`, "  12/30 test .....***Failed  0.01 sec",
+		}},
+		{clue.Decisive, 100, []string{
+			"a.c:(.text+0x5): undefined reference to `b'", "    a_test.go:12: got 3", "   expected: 2", "        got: 1", "  1) parses the header", "Killed",
+			"Process ended with exit code 137", "ld: cannot find -lx", "x.pl is not defined", "File \"a.ml\", line 4, characters 2-3:",
+		}},
+		{0, clue.Decisive, []string{
+			"a.c:12:5: warning: unused variable 'error' [-Wunused]", "[info] retrying after error 110", "note: an error is reported once", "2026-11-29T17:43:02Z DEBUG failed over",
+		}},
+		{0, 20, []string{
+			"", "gcc -Wall -Werror -c -o error_handling.o src/error_handling.c", "ok 12 - reports errors", "--- PASS: TestError (0.00s)", "0 errors, 0 warnings",
+			"test_app.py::test_error PASSED [ 12%]", "300 passed, 0 failed", "[       OK ] Error.Case (0 ms)", "  ✓ reports the error", "Tests run: 5, Failures: 0, Errors: 0",
+			"no errors found", "\tat a.b.c(Error.java:3)", "exit status 0", "compiling fail.c", "downloading exceptions-1.2.tar.gz", "test error::is_shown ... ok",
+		}},
+	} {
+		for _, line := range c.lines {
+			if n := clue.Score([]byte(line)); n < c.least || n > c.most {
+				t.Errorf("%d, not from %d to %d: %s", n, c.least, c.most, line)
+			}
 		}
 	}
 }
 
-func TestY(t *testing.T) {
-	f := os.Getenv("LINES")
-	if f == "" {
-		t.Skip()
+// stream is many lines alike, and among them some that are not.
+func stream(lines int, at map[int]string) []byte {
+	var b bytes.Buffer
+	for i := range lines {
+		if s, ok := at[i]; ok {
+			b.WriteString(s + "\n")
+			continue
+		}
+		fmt.Fprintf(&b, "compiled module_%d.o in %d ms, 0 errors\n", i, i%7)
 	}
-	b, _ := os.ReadFile(f)
-	for l := range bytes.Lines(b) {
-		fmt.Printf("%3d %s", clue.Score(l), l)
+	return b.Bytes()
+}
+
+// pieces runs a Scanner over in, given in parts of such a size.
+func pieces(in []byte, size, limit int) []clue.Piece {
+	s := clue.New(limit)
+	for rest := in; len(rest) > 0; {
+		n := min(size, len(rest))
+		s.Write(rest[:n])
+		rest = rest[n:]
+	}
+	return s.Pieces(0, int64(len(in)), limit)
+}
+
+// What is kept of a long stream is in its place, within the limit, and the same
+// however the stream is cut.
+func TestPieces(t *testing.T) {
+	failure, odd := "module_777: error: the checksum differs", "a quorum of the replicas went away"
+	in := stream(50_000, map[int]string{31_000: failure, 40_000: odd})
+	want := pieces(in, len(in), 8<<10)
+	size, text := 0, ""
+	for _, p := range want {
+		size += len(p.Data)
+		text += string(p.Data)
+		if !bytes.Equal(in[p.Offset:][:len(p.Data)], p.Data) || int64(bytes.Count(in[:p.Offset], []byte("\n")))+1 != p.Line {
+			t.Errorf("not in its place: line %d, byte %d: %q", p.Line, p.Offset, p.Data)
+		}
+	}
+	if size == 0 || size > 8<<10 || !strings.Contains(text, failure+"\n") || !strings.Contains(text, odd+"\n") {
+		t.Errorf("%d bytes are kept: %q", size, text)
+	}
+	for _, n := range []int{1, 7, 4096, 65_536} {
+		if got := pieces(in, n, 8<<10); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("parts of %d bytes are kept differently", n)
+		}
 	}
 }
 
+// However many lines state failures, the first of them are kept.
+func TestFlood(t *testing.T) {
+	at := map[int]string{}
+	for i := 2000; i < 22_000; i++ {
+		at[i] = fmt.Sprintf("src/a_%d.c:%d:1: error: 'x_%d' undeclared", i, i, i)
+	}
+	var text string
+	for _, p := range pieces(stream(30_000, at), 1<<16, 4<<10) {
+		text += string(p.Data)
+	}
+	if !strings.Contains(text, at[2000]+"\n") || len(text) > 4<<10 {
+		t.Errorf("%d bytes are kept: %.300q", len(text), text)
+	}
+}
+
+// A line without an end takes no memory, and its beginning is judged.
+func TestGiantLine(t *testing.T) {
+	s := clue.New(4 << 10)
+	s.Write([]byte("fatal error: "))
+	for range 1000 {
+		s.Write(bytes.Repeat([]byte("x"), 10_000))
+	}
+	got := s.Pieces(0, 10_000_013, 4<<10)
+	if len(got) != 1 || len(got[0].Data) != clue.MaxLine || got[0].Line != 1 {
+		t.Errorf("%d pieces", len(got))
+	}
+}
+
+func TestEscape(t *testing.T) {
+	for in, want := range map[string]int{
+		"\x1b[31mred": 5, "\x1b[0;1;31m": 9, "\x1b[?25lx": 6, "\x1b]0;title\x07x": 10, "\x1b]8;;http://a\x1b\\x": 15, "\x1b(Bx": 3, "\x1b7x": 2, "\x1b": 1,
+		"\x1b]no end\nx": 2, "\x1b[3\nx": 3, "\x1b\n": 1, "\x1b[12": 4,
+	} {
+		if got := clue.Escape([]byte(in)); got != want {
+			t.Errorf("%q: %d, want %d", in, got, want)
+		}
+	}
+}
+
+func FuzzScanner(f *testing.F) {
+	f.Add([]byte("error: x\nok\n\x1b[31mfailed\x1b[0m\r\n"), 3, 100)
+	f.Add([]byte("a\rb\rerror: 0 errors\n\n\n1) x\n"), 1, 10)
+	f.Fuzz(func(t *testing.T, in []byte, size, limit int) {
+		size, limit = max(1, size%1000), max(0, limit%5000)
+		total, end := 0, int64(0)
+		for _, p := range pieces(in, size, limit) {
+			total += len(p.Data)
+			if p.Offset < end || !bytes.HasPrefix(in[p.Offset:], p.Data) || int64(bytes.Count(in[:p.Offset], []byte("\n")))+1 != p.Line {
+				t.Fatalf("not in its place: %+v", p)
+			}
+			end = p.Offset + int64(len(p.Data))
+		}
+		if total > limit {
+			t.Fatalf("%d bytes are kept, more than %d", total, limit)
+		}
+	})
+}
+
 func BenchmarkScan(b *testing.B) {
-	in := []byte(strings.Repeat("2026-11-29T17:43:02Z INFO request done path=/v1/items status=200 bytes=5120 took=12ms\ngcc -Wall -c -o build/foo/bar.o src/foo/bar.c\n", 6000))
+	in := []byte(strings.Repeat("2026-11-29T17:43:02Z INFO request done path=/v1/items status=200 bytes=5120 took=12ms\ngcc -Wall -c -o build/app/parse.o src/app/parse.c\n", 6000))
 	b.SetBytes(int64(len(in)))
 	for b.Loop() {
 		s := clue.Index(64 << 10)

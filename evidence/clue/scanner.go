@@ -2,6 +2,7 @@ package clue
 
 import (
 	"bytes"
+	"cmp"
 	"math/bits"
 	"slices"
 )
@@ -47,10 +48,12 @@ const (
 	maxKept   = 4096 // lines
 	lineCost  = 32   // bytes that a kept line counts besides its text
 	// following is how many lines after one that states a failure belong to it.
-	following = 6
-	anchor    = 40 // what a line must be worth for others to belong to it
-	least     = 12 // what a line is kept for
-	short     = 10 // bytes of a line that is unlike others for no reason
+	following = 10
+	// leading is how many before it do.
+	leading = 4
+	anchor  = 40 // what a line must be worth for others to belong to it
+	least   = 12 // what a line is kept for
+	short   = 10 // bytes of a line that is unlike others for no reason
 )
 
 // New returns a Scanner that keeps at most limit bytes of lines, and a copy of
@@ -137,7 +140,9 @@ func (s *Scanner) take(l []byte) {
 	keep := s.follow > 0 || worth >= max(least, s.floor) || s.counts[shape] <= 2 && s.floor < least
 	if worth >= anchor && worth >= s.floor {
 		for i := range s.nBefore {
-			s.keep(s.before[i], nil)
+			if s.before[i].number >= now.number-leading {
+				s.keep(s.before[i], nil)
+			}
 		}
 		s.nBefore = 0
 		s.follow = following + 1
@@ -147,7 +152,6 @@ func (s *Scanner) take(l []byte) {
 	}
 	if keep {
 		s.keep(now, l)
-		s.nBefore = 0
 		return
 	}
 	s.remember(now, l)
@@ -156,8 +160,10 @@ func (s *Scanner) take(l []byte) {
 // remember holds on to the last lines that were not kept.
 func (s *Scanner) remember(l line, text []byte) {
 	if s.nBefore == len(s.before) {
-		s.before[0], s.before[1] = s.before[1], s.before[0]
+		oldest := s.before[0]
+		copy(s.before[:], s.before[1:])
 		s.nBefore--
+		s.before[s.nBefore] = oldest // for its text
 	}
 	b := &s.before[s.nBefore]
 	old := b.text
@@ -211,13 +217,15 @@ func (s *Scanner) worth(l *line) int {
 // shares is what part of a line's worth its neighbours have: of those after it,
 // and of those before.
 var (
-	after  = [following]int{62, 54, 46, 40, 34, 28}
-	ahead  = [2]int{40, 24}
+	after  = [following]int{62, 54, 48, 43, 39, 36, 33, 30, 27, 24}
+	ahead  = [leading]int{40, 34, 30, 20}
 	lesser = 8 // for lines that report success
 )
 
 // scores is what each kept line is worth among its neighbours.
 func (s *Scanner) scores() []int {
+	// Lines before another were kept after it.
+	slices.SortFunc(s.kept, func(a, b line) int { return cmp.Compare(a.start, b.start) })
 	w := make([]int, len(s.kept))
 	own := make([]int, len(s.kept))
 	for i := range s.kept {
@@ -271,7 +279,7 @@ func (s *Scanner) prune() {
 		s.floor = max(s.floor, w[order[n]])
 	}
 	order = order[:n]
-	slices.Sort(order)
+	slices.Sort(order) // as in the stream
 	s.bytes = 0
 	for i, at := range order {
 		s.kept[i] = s.kept[at]
@@ -287,8 +295,9 @@ func (s *Scanner) Lines() []Line {
 	if s.bytes > s.limit {
 		s.prune()
 	}
+	w := s.scores()
 	out := make([]Line, len(s.kept))
-	for i, w := range s.scores() {
+	for i, w := range w {
 		l := &s.kept[i]
 		out[i] = Line{Start: l.start, End: l.end, Number: l.number, Score: w}
 	}

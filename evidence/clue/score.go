@@ -181,6 +181,11 @@ func (r *reader) digits() {
 		r.sign(55)
 	case r.lastWord == exits && !zero:
 		r.sign(50)
+	case r.lastWord == located && r.place == 0:
+		r.place = 1
+		if l[len(l)-1] == ':' { // it heads what is said of that place
+			r.place = 2
+		}
 	}
 }
 
@@ -247,7 +252,7 @@ func (r *reader) verdict() reading {
 	case r.level == 2 && r.loud:
 		s = min(s, 52)
 	case r.level == 2:
-		s = min(s/2, 28)
+		s = min(s/2, 14)
 	case r.level == 1:
 		s = min(s, 30)
 	case r.place == 2 && s > 0:

@@ -59,6 +59,8 @@ func glue(c byte, l []byte, from int) bool {
 	switch c {
 	case '-', '+': // also a bullet
 		return from > 1 && classes[l[from-2]] != blank && l[from-2] != c
+	case ':':
+		return from > 1 && l[from-2] == ':'
 	case '.', '_', '/', '\\', '@', '#', '$', '%', '&', '~':
 		return from > 1 && l[from-2] != c || c == '_' && from > 1 && l[from-2] == '_'
 	}
@@ -70,6 +72,8 @@ func glueAfter(c, next byte) bool {
 	switch c {
 	case '_', '/', '\\', '@', '(':
 		return c != '(' || next == ')'
+	case ':':
+		return next == ':'
 	case '-', '.':
 		return classes[next] == letter || classes[next] == digit || next == '*'
 	}

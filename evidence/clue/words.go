@@ -15,6 +15,7 @@ const (
 	counted       // counts tests
 	negation
 	object // after "no": a failure
+	located
 )
 
 // words are English, in lower case, because programs speak it when they fail.
@@ -33,6 +34,7 @@ var words = map[kind][]string{
 	good:     {"ok", "pass", "passed", "passes", "passing", "success", "successful", "successfully", "succeeded", "done"},
 	exits:    {"exit", "exited", "status", "code", "returned", "signal", "rc", "exitcode", "errno"},
 	counted:  {"tests", "test", "examples", "example", "assertions", "specs", "suites", "cases", "checks", "scenarios", "run", "ran", "summary", "problems", "issues", "steps", "expectations"},
+	located:  {"line", "lines"},
 	negation: {"no", "not", "without", "zero", "never", "nothing", "isn", "doesn", "don", "didn", "none"},
 	object: {"such", "rule", "matching", "module", "member", "field", "method", "instance", "candidate", "candidates", "provider", "space", "route", "installation", "version", "match", "implementation",
 		"equal", "exist", "exists", "defined", "declared", "recognized", "recognised", "satisfied", "available", "allowed", "permitted", "supported", "callable", "assignable", "resolve", "valid",
