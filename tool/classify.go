@@ -1,12 +1,14 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/evidence"
+	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -198,6 +200,13 @@ func hintFor(op Op, code string, err error) string {
 	return ""
 }
 
+// endings say who ended a command that did not end by itself.
+var endings = map[string]string{
+	execd.KilledByInterrupt: "it was interrupted from outside, by a person or because the run had to end",
+	execd.KilledByShutdown:  "the sandbox was shut down under it",
+	execd.KilledByPause:     "it was ended because the sandbox was paused and it would not stand still",
+}
+
 // exitError says what is special about how a command ended, if anything is: a
 // plain non-zero exit code speaks for itself.
 func exitError(r sandbox.Result) *Error {
@@ -211,7 +220,7 @@ func exitError(r sandbox.Result) *Error {
 	case r.OOMKilled:
 		return fail(CodeOutOfMemory, "it used more memory than the sandbox has", "process the data in smaller pieces")
 	case r.KilledBy != "":
-		return fail(CodeInterrupted, "it was ended by "+r.KilledBy, "")
+		return fail(CodeInterrupted, cmp.Or(endings[r.KilledBy], "it was ended by "+r.KilledBy), "it may have done a part of its work: check that before you repeat anything")
 	case r.ExitCode == nil:
 		return nil
 	}
