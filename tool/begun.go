@@ -20,8 +20,8 @@ func fateUnknown(op Op, why string) Result {
 	return Fail(op, CodeOutcomeUnknown, why, "check what it did before you repeat anything")
 }
 
-// written finds out whether a file was written.
-func (b *builtin) written(ctx context.Context, at place, a sandbox.Access, content []byte) Result {
+// written finds out whether a file was written; why is what leaves it open.
+func (b *builtin) written(ctx context.Context, at place, a sandbox.Access, content []byte, why string) Result {
 	now, err := b.Sandbox.ReadFile(ctx, at.path, sandbox.ReadOptions{Access: a, Max: int64(len(content)) + 1})
 	if err == nil && bytes.Equal(now.Data, content) {
 		sum := sha256.Sum256(content)
@@ -30,5 +30,5 @@ func (b *builtin) written(ctx context.Context, at place, a sandbox.Access, conte
 	if err != nil && sandbox.KindOf(err) != sandbox.KindNotFound {
 		return b.explain(OpWrite, err)
 	}
-	return fateUnknown(OpWrite, fmt.Sprintf("rein was ended while this call was under way; %s does not hold this content now", at.path))
+	return fateUnknown(OpWrite, fmt.Sprintf("%s while this call was under way; %s does not hold this content now", why, at.path))
 }

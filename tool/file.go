@@ -92,6 +92,9 @@ func (b *builtin) read(ctx context.Context, c Call) Result {
 		}
 	}
 	content, err := b.Sandbox.ReadFile(ctx, at.path, o)
+	if unsettled(err) && ctx.Err() == nil {
+		content, err = b.Sandbox.ReadFile(ctx, at.path, o) // it changes nothing
+	}
 	if err != nil {
 		r := b.explain(OpRead, err)
 		if r.Err.Code == CodeFileNotFound {
@@ -192,9 +195,12 @@ func (b *builtin) write(ctx context.Context, c Call) Result {
 		o.Mode = fs.FileMode(mode)
 	}
 	if c.Begun {
-		return b.written(ctx, at, o.Access, []byte(args.Content))
+		return b.written(ctx, at, o.Access, []byte(args.Content), "rein was ended")
 	}
 	moved, err := b.Sandbox.WriteFile(ctx, at.path, []byte(args.Content), o)
+	if unsettled(err) && ctx.Err() == nil {
+		return b.written(ctx, at, o.Access, []byte(args.Content), "the connection was lost")
+	}
 	if err != nil {
 		return b.explain(OpWrite, err)
 	}

@@ -19,11 +19,14 @@ import (
 	"github.com/rein-sh/rein/tool"
 )
 
-// dropping is a provider of which the connections that carry the next commands
-// break after the first byte.
+// dropping is a provider of which the connections that carry the next requests
+// beginning with want break: after the first byte of the request, or before that
+// of the answer.
 type dropping struct {
 	sandbox.Provider
-	next atomic.Int32
+	want   string
+	answer bool
+	next   atomic.Int32
 }
 
 func (d *dropping) Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error) {
@@ -31,23 +34,37 @@ func (d *dropping) Endpoint(ctx context.Context, id string, port int) (sandbox.E
 	dial := ep.DialContext
 	ep.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return droppingConn{conn, d}, err
+		return &droppingConn{Conn: conn, d: d}, err
 	}
 	return ep, err
 }
 
 type droppingConn struct {
 	net.Conn
-	d *dropping
+	d    *dropping
+	deaf atomic.Bool
 }
 
-func (c droppingConn) Write(p []byte) (int, error) {
-	if bytes.HasPrefix(p, []byte("POST /command ")) && c.d.next.Add(-1) >= 0 {
+func (c *droppingConn) Write(p []byte) (int, error) {
+	switch {
+	case !bytes.HasPrefix(p, []byte(c.d.want)) || c.d.next.Add(-1) < 0:
+	case c.d.answer:
+		c.deaf.Store(true)
+	default:
 		n, _ := c.Conn.Write(p[:1]) // else the request may be sent again, since nothing of it was
 		c.Close()
 		return n, errors.New("dropped by the test")
 	}
 	return c.Conn.Write(p)
+}
+
+func (c *droppingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.deaf.Load() {
+		c.Close()
+		return 0, errors.New("dropped by the test")
+	}
+	return n, err
 }
 
 // over makes the tools over a sandbox of p.
@@ -77,7 +94,7 @@ func TestRepeated(t *testing.T) {
 	t.Parallel()
 	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
 	defer m.Close()
-	d := &dropping{Provider: m}
+	d := &dropping{Provider: m, want: "POST /command "}
 	b := over(t, d, sandbox.Spec{})
 	b.call(tool.RunCommand, "command", "echo one > f")
 	for _, c := range []struct {
@@ -134,5 +151,41 @@ func TestRepeatedWithoutCallIDs(t *testing.T) {
 	}
 	if r := b.call(tool.RunCommand, "command", "cat f"); r.Stdout != "one\n" {
 		t.Errorf("it ran more than once: %q", r.Stdout)
+	}
+}
+
+// A file whose writing was lost is looked at: it holds the content, or it is not
+// known what became of it. Reading changes nothing and is done once more.
+func TestLostFiles(t *testing.T) {
+	t.Parallel()
+	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
+	defer m.Close()
+	d := &dropping{Provider: m, want: "POST /files/upload"}
+	b := over(t, d, sandbox.Spec{})
+	b.call(tool.WriteFile, "path", "f", "content", "one")
+	for _, c := range []struct {
+		answer bool
+		ok     bool
+		holds  string
+	}{{true, true, "two"}, {false, false, "one"}} {
+		d.answer = c.answer
+		b.call(tool.WriteFile, "path", "f", "content", "one")
+		d.next.Store(1)
+		r := b.call(tool.WriteFile, "path", "f", "content", "two")
+		d.next.Store(0)
+		if r.OK != c.ok || !c.ok && (r.Err == nil || r.Err.Class != tool.Verify) {
+			t.Errorf("with the answer lost %v: %+v", c.answer, r)
+		}
+		if r := b.call(tool.ReadFile, "path", "f"); r.Stdout != c.holds {
+			t.Errorf("with the answer lost %v it holds %q", c.answer, r.Stdout)
+		}
+	}
+	d.want, d.answer = "GET /files/download", true
+	for dropped, ok := range map[int32]bool{1: true, 9: false} {
+		d.next.Store(dropped)
+		if r := b.call(tool.ReadFile, "path", "f"); r.OK != ok || !ok && r.Err.Class != tool.Retryable {
+			t.Errorf("dropped %d times: %+v", dropped, r)
+		}
+		d.next.Store(0)
 	}
 }
