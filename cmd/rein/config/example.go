@@ -80,6 +80,7 @@ limits:
 #     base_url: https://api.openai.com/v1
 #     # effort: medium    # how much to reason, in the vendor's words
 #     # proxy: http://proxy.example:3128   # none is taken from the environment
+#     # fallback: openai/gpt-5-mini   # asked when this one cannot be had
 #     # legacy_max_tokens: true   # of openai: for servers that know max_tokens only
 #     key:
 #       env: OPENAI_API_KEY
