@@ -1,7 +1,7 @@
 # make demo   builds rein and shows its main job in a sandbox: no key, no Docker
 # make test   everything a change must pass, with what it needs installed first
 # The rest:   build lint fmt readme example bench bench-peers stress fuzz
-#             test-opensandbox verify clean
+#             evidence property test-opensandbox verify clean
 
 GO      ?= go
 BINS    := bin/rein bin/rein-keep bin/rein-execd bin/rein-runsc
@@ -17,7 +17,7 @@ $(error LANG=$(LANG): the demo projects are sh, go and python)
 endif
 endif
 
-.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz test-opensandbox verify clean FORCE
+.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz evidence property test-opensandbox verify clean FORCE
 .DEFAULT_GOAL := build
 
 build: $(BINS)
@@ -65,6 +65,14 @@ test-opensandbox: build
 # The conformance suite on every provider, and what it has shown into docs/.
 verify: build
 	@scripts/verify.sh
+
+# What previews keep of the lines that decide, on the logs of real tools.
+evidence:
+	@scripts/evidence.sh
+
+# Made-up runs, good and hostile, in simulated time.
+property:
+	@scripts/property.sh
 
 # Every parser of untrusted bytes, a few seconds each.
 fuzz:
