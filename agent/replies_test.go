@@ -1,9 +1,12 @@
 package agent_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -196,5 +199,33 @@ func TestCallsAfterTheKill(t *testing.T) {
 	}
 	if !strings.Contains(strings.Join(rep.Warnings, "\n"), "gave no final answer") {
 		t.Errorf("warnings: %q", rep.Warnings)
+	}
+}
+
+// A stream that never ends although something comes is ended with the run.
+func TestTricklingStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := trickling{&fake{}}
+		rep, _, err := play(t, setup{options: func(o *agent.Options) { o.Model = m }}, text("never"))
+		if rep.Reason != run.OverBudget || rep.ExitCode != 4 || rep.Brake == nil || rep.Brake.Limit != string(budget.LimitWallTime) {
+			t.Errorf("%s: %s, %v", rep.Reason, rep.Conclusion, err)
+		}
+		if limit := budget.Standard().MaxWallTime; time.Duration(rep.Time.TotalMS)*time.Millisecond > limit+time.Minute {
+			t.Errorf("it took %d ms", rep.Time.TotalMS)
+		}
+	})
+}
+
+// trickling is a model that says a word every half minute, for ever.
+type trickling struct{ *fake }
+
+func (trickling) Generate(ctx context.Context, _ *model.Request, emit func(model.Delta)) (*model.Reply, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, &model.Error{Kind: model.KindTimeout, Err: context.Cause(ctx)}
+		case <-time.After(30 * time.Second):
+			emit(model.Delta{Text: "and "})
+		}
 	}
 }
