@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rein-sh/rein/evidence"
+	"github.com/rein-sh/rein/evidence/clue"
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/secret"
 )
@@ -388,10 +389,14 @@ func countLines(s string) int {
 func FuzzShow(f *testing.F) {
 	f.Add([]byte("head\n"), []byte("tail\n"), []byte("err"), int64(100), int64(9), 64, 5)
 	f.Add([]byte("\xe2\x82"), []byte("\xac\x00"), []byte{}, int64(5), int64(1), 1024, 8)
+	f.Add([]byte("a\x1b[1merror: x\n"), []byte("b\r50%\rc\b\n"), []byte("\x1b[Kfailed\n"), int64(1000), int64(40), 1024, 9)
 	f.Add([]byte("hunter2-"), []byte("hunter2"), []byte("hunter2-hunter2"), int64(15), int64(1), 10, 1)
 	masker := secret.NewMasker(secret.New("k", "hunter2-hunter2"))
 	f.Fuzz(func(t *testing.T, head, tail, stderr []byte, size, lines int64, maxBytes, maxLines int) {
-		in := evidence.Stream{Bytes: size, Lines: lines, Head: head, Tail: tail}
+		in := evidence.Stream{Bytes: size, Lines: lines, Head: head, Tail: tail, SpillLines: [][2]int64{{lines, size}}}
+		for i := range 3 {
+			in.Kept = append(in.Kept, clue.Piece{Offset: int64(len(head)) + int64(i)*lines, Line: lines - int64(i), Data: stderr})
+		}
 		o := evidence.Options{Bytes: maxBytes, Lines: maxLines, Masker: masker}
 		p := evidence.Show(in, evidence.Text(stderr), o)
 		if maxBytes <= 0 {
