@@ -113,7 +113,7 @@ func facts(name, subject string, r history.Result, res tool.Result) []history.Fa
 func sized(f *tool.File) string {
 	s := fmt.Sprintf("%d bytes", f.Bytes)
 	if f.SHA256 != "" {
-		s += ", sha256 " + f.SHA256
+		s += ", sha256 " + evidence.Cut(f.SHA256, 16)
 	}
 	return s
 }
@@ -121,20 +121,20 @@ func sized(f *tool.File) string {
 // shortened is the content of a result in no more than so many bytes, or the
 // shortest that shows anything.
 func shortened(name string, res tool.Result, most int) string {
+	empty := res
+	empty.Stdout, empty.Stderr = "", ""
+	frame := len(wrap(name, empty))
 	content := wrap(name, res)
-	shown := most
-	for range 8 {
-		over := len(content) - most
-		if over <= 0 || shown < evidence.MinBytes/4 {
+	for range 6 {
+		text := len(res.Stdout) + len(res.Stderr)
+		if len(content) <= most || text == 0 {
 			break
 		}
-		// What is over is escapes and marks as well as text.
-		shown = min(shown, len(res.Stdout)+len(res.Stderr)) * 9 / 10
-		if part := shown * over / len(content); part > shown/10 {
-			shown -= part
-		}
-		res = res.Shortened(shown)
+		// As much text as fits when it is escaped as often as what is shown now.
+		fits := max(0, most-frame) * text / max(1, len(content)-frame)
+		res = res.Shortened(max(1, min(fits, text-1)))
 		content = wrap(name, res)
+		frame += 16 // what is said about what is left out has grown
 	}
 	return content
 }

@@ -51,8 +51,8 @@ type counted struct {
 // Bounds of a ledger: facts kept, and bytes of a name and of a state.
 const (
 	maxFacts = 400
-	maxName  = 160
-	maxState = 120
+	maxName  = 100
+	maxState = 100
 )
 
 func (l *ledger) note(f Fact) {

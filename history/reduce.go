@@ -13,11 +13,13 @@ import (
 
 // Bounds of what stands for a result, in bytes.
 const (
-	maxWhat    = 120
+	maxWhat    = 64
 	maxLine    = 200
 	maxExcerpt = 600
-	// maxLedger bounds the ledger, besides the share of one result.
-	maxLedger = 4 << 10
+	// maxLedger bounds the ledger, besides the share of one result, and
+	// maxDocument that of the strategy Structured.
+	maxLedger   = 2 << 10
+	maxDocument = 4 << 10
 )
 
 // reference is what is left of a result.
@@ -50,10 +52,13 @@ func (h *History) refer(r *Result, state string) string {
 	if err != nil { // strings and numbers always encode
 		panic(err)
 	}
-	if state != "" {
-		state = "\n" + state
+	switch {
+	case state != "":
+		return h.o.Quote(r.Name, string(data)+"\n"+state)
+	case ref.Line == "" && ref.Excerpt == "": // nothing in it is a tool's
+		return string(data)
 	}
-	return h.o.Quote(r.Name, string(data)+state)
+	return h.o.Quote(r.Name, string(data))
 }
 
 // reduce makes references of the older results, until no more than low bytes
@@ -95,7 +100,7 @@ func (h *History) atLeast(newest, low int) int {
 		longest = max(longest, len(it.content))
 	}
 	want := longest*100/h.o.Share - (h.size() - h.whole())
-	return max(low, min(want, (low+h.o.High)/2))
+	return max(low, min(want, (3*low+h.o.High)/4))
 }
 
 // replace makes a reference of a result, when that is shorter.
@@ -143,16 +148,22 @@ func (h *History) pin() {
 	}
 	if last == nil {
 		if h.dropped > 0 {
-			doc := h.ledger.render(h.summary, min(maxLedger, h.size()*h.o.Share/100), h.o.Strategy == Structured)
-			h.preface += "\n" + h.o.Quote("ledger", doc)
+			h.preface += "\n" + h.o.Quote("ledger", h.render(h.size()*h.o.Share/100))
 		}
 		return
 	}
-	most := min(maxLedger, h.size()*h.o.Share/100-len(last.content)-64)
-	if last.state = h.ledger.render(h.summary, most, h.o.Strategy == Structured); last.state != "" {
+	if last.state = h.render(h.size()*h.o.Share/100 - len(last.content) - 128); last.state != "" {
 		last.content = h.refer(&last.Result, last.state)
 		h.changed(at)
 	}
+}
+
+// render is the ledger in no more than so many bytes.
+func (h *History) render(most int) string {
+	if h.o.Strategy == Structured {
+		return h.ledger.render(h.summary, min(most, maxDocument), true)
+	}
+	return h.ledger.render(h.summary, min(most, maxLedger+len(h.summary)), false)
 }
 
 // share sees to it that no result holds more than its share of the request.
