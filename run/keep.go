@@ -38,10 +38,11 @@ func (o *Options) fingerprint() string {
 		Protect          []string
 		Artifacts        []string
 		NoShell          bool
+		Search           bool
 		Sessions         any
 		KeepOutput       bool
 		Model, ConfigSum string
-	}{o.Task, o.Target, o.Limits, o.Workspace, o.Accept, o.Fresh, o.Retry, o.Protect, o.Artifacts, o.NoShell, o.Sessions, o.KeepOutput, o.Model, o.ConfigHash})
+	}{o.Task, o.Target, o.Limits, o.Workspace, o.Accept, o.Fresh, o.Retry, o.Protect, o.Artifacts, o.NoShell, o.Search, o.Sessions, o.KeepOutput, o.Model, o.ConfigHash})
 	return hash(data)
 }
 

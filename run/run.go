@@ -58,6 +58,8 @@ type Options struct {
 	// NoShell gives the worker no run_command: it can read and write files, and
 	// the checks are run all the same.
 	NoShell bool
+	// Search gives the worker the search tool.
+	Search bool
 	// Sessions gives the worker the session tools.
 	Sessions tool.Sessions
 
@@ -88,6 +90,9 @@ type Options struct {
 	// crash: see Resume. It is kept, masked, in the run's directory; nil keeps
 	// nothing.
 	Invocation json.RawMessage
+
+	// PriceSource says where the model's price is from, for the report.
+	PriceSource string
 
 	// Version of rein, Model's name and the hash of the configuration in
 	// force, for provenance.

@@ -41,6 +41,8 @@ type Options struct {
 	MaxWrite int
 	// NoShell leaves run_command out, and with it the session tools.
 	NoShell bool
+	// Search gives the search tool.
+	Search bool
 	// Sessions gives the session tools.
 	Sessions Sessions
 	// Custom are tools besides the built-in ones: see Program and Func.
@@ -101,6 +103,9 @@ func Builtin(o Options) (*Set, error) {
 		tools = slices.Delete(tools, 1, 2)
 	case o.Sessions.Max > 0:
 		tools = slices.Insert(tools, 2, b.sessionTools()...)
+	}
+	if o.Search {
+		tools = append(tools, b.searchTool())
 	}
 	for _, c := range o.Custom {
 		t, err := c.bind(b)

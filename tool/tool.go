@@ -21,6 +21,9 @@ const (
 	WriteFile     = "write_file"
 	SandboxKill   = "sandbox_kill"
 
+	// Only where Options.Search asks for it.
+	Search = "search"
+
 	// Only where Options.Sessions allows them.
 	SessionCreate = "session_create"
 	SessionRun    = "session_run"
@@ -92,6 +95,9 @@ type Result struct {
 	Background *Background `json:"background,omitempty"`
 	// File is set by read_file and write_file.
 	File *File `json:"file,omitempty"`
+	// Matches is set by the search tool: how many lines match, from the one it
+	// began with on.
+	Matches *int64 `json:"matches,omitempty"`
 	// Session is set by the session tools.
 	Session *Session `json:"session,omitempty"`
 	// Edited is what was run instead of the model's command, because a person
