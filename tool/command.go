@@ -222,7 +222,7 @@ func (b *builtin) shown(r sandbox.Result, last int) Result {
 	res.account(shown)
 	if r.Spill != nil {
 		res.Kept = &Spill{Path: r.Spill.Path, Bytes: r.Spill.Bytes, Lines: r.Spill.Lines}
-		if res.Truncated || !r.Spill.Complete {
+		if res.Truncated || last > 0 || !r.Spill.Complete {
 			res.Spill = res.Kept
 		}
 	}

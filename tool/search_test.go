@@ -16,7 +16,7 @@ func withSearch(o *tool.Options, _ *budget.Limits) { o.Search = true }
 func TestSearchSpill(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, withSearch)
-	r := b.call(tool.RunCommand, "command", `for i in $(seq 30000); do echo "line $i of much"; done; echo "needle one"; echo "needle two"; seq 5000`)
+	r := b.call(tool.RunCommand, "command", `for i in $(seq 30000); do echo "line $i of some"; done; echo "needle one"; echo "needle two"; seq 5000`)
 	if !r.OK || r.Spill == nil || r.Spill.Lines != 35_002 {
 		t.Fatalf("%+v", r)
 	}
@@ -24,7 +24,7 @@ func TestSearchSpill(t *testing.T) {
 	if !s.OK || s.Stdout != "30001:needle one\n30002:needle two\n" || *s.Matches != 2 || s.Truncated {
 		t.Errorf("%+v", s)
 	}
-	if s = b.call(tool.Search, "path", r.Spill.Path, "pattern", "LINE 2999", "fixed", true, "ignore_case", true, "limit", 3); s.Stdout != "2999:line 2999 of much\n29990:line 29990 of much\n29991:line 29991 of much\n" ||
+	if s = b.call(tool.Search, "path", r.Spill.Path, "pattern", "LINE 2999", "fixed", true, "ignore_case", true, "limit", 3); s.Stdout != "2999:line 2999 of some\n29990:line 29990 of some\n29991:line 29991 of some\n" ||
 		*s.Matches != 11 || !s.Truncated || s.File.NextOffset != 29992 {
 		t.Errorf("%+v", s)
 	}
@@ -38,7 +38,7 @@ func TestSearchSpill(t *testing.T) {
 	if _, err := fmt.Sscanf(r.Stdout[strings.Index(r.Stdout, "left out, from line "):], "left out, from line %d ", &from); err != nil {
 		t.Fatal(err)
 	}
-	if f := b.call(tool.ReadFile, "path", r.Spill.Path, "offset", from, "limit", 1); f.Stdout != fmt.Sprintf("line %d of much\n", from) {
+	if f := b.call(tool.ReadFile, "path", r.Spill.Path, "offset", from, "limit", 1); f.Stdout != fmt.Sprintf("line %d of some\n", from) {
 		t.Errorf("line %d of the spill is %q", from, f.Stdout)
 	}
 }
@@ -47,7 +47,7 @@ func TestSearchSpill(t *testing.T) {
 func TestLinesOfTheSpill(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	r := b.call(tool.RunCommand, "command", `for i in $(seq 40); do seq -f "warning %g" 30 >&2; sleep 0.01; for j in $(seq 30); do echo "out $i $j"; done; sleep 0.01; done`)
+	r := b.call(tool.RunCommand, "command", `for i in $(seq 40); do for j in $(seq 30); do echo "warning $j" >&2; done; sleep 0.01; for j in $(seq 30); do echo "out $i $j"; done; sleep 0.01; done`)
 	if r.Spill == nil {
 		t.Fatalf("%+v", r)
 	}
@@ -70,7 +70,7 @@ func TestSearchRefuses(t *testing.T) {
 	for _, c := range []struct {
 		path, pattern, code string
 	}{
-		{"keys", "(", tool.CodeInvalidArguments}, {"../etc/passwd", "root", tool.CodePathDenied}, {".env", "a", tool.CodeSecretPath}, {"none", "a", tool.CodeNotFound}, {".", "a", ""},
+		{"keys", "(", tool.CodeInvalidArguments}, {"../etc/passwd", "root", tool.CodePathDenied}, {".env", "a", tool.CodeSecretPath}, {"none", "a", tool.CodeFileNotFound}, {".", "a", ""},
 	} {
 		if s := b.call(tool.Search, "path", c.path, "pattern", c.pattern); s.OK || s.Err == nil || c.code != "" && s.Err.Code != c.code {
 			t.Errorf("%q in %q: %+v", c.pattern, c.path, s.Err)
@@ -111,9 +111,9 @@ func TestTail(t *testing.T) {
 func TestDecisiveFromTheMiddle(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	r := b.call(tool.RunCommand, "command", `seq -f 'compiling module %g of many, nothing to tell' 60000; echo 'src/a.c:7:1: error: the quota is gone'; seq -f 'compiling module %g of many, nothing to tell' 60000`)
+	r := b.call(tool.RunCommand, "command", `for i in $(seq 60000); do echo "compiling module $i of many, nothing to tell"; done; echo 'src/a.c:7:1: error: the quota is gone'; for i in $(seq 60000); do echo "compiling module $i of many, nothing to tell"; done`)
 	if !strings.Contains(r.Stdout, "\nsrc/a.c:7:1: error: the quota is gone\n") || r.OutputBytes < 5_000_000 {
-		t.Errorf("%d bytes: %.500q", r.OutputBytes, r.Stdout)
+		t.Errorf("%d bytes: %.500q, %.500q", r.OutputBytes, r.Stdout, r.Stderr)
 	}
 	if r.Omitted == nil || r.Omitted.Stdout.Lines < 119_000 || r.Spill == nil || r.Spill.Lines != 120_001 {
 		t.Errorf("%+v, %+v", r.Omitted, r.Spill)
