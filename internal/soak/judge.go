@@ -52,6 +52,14 @@ func (j *judge) limits() {
 	l, rep := j.Plan.Limits, j.Report
 	j.check(rep.Steps <= l.MaxSteps, "%d steps of %d", rep.Steps, l.MaxSteps)
 	j.check(rep.Calls.Total <= l.MaxToolCalls, "%d calls of %d", rep.Calls.Total, l.MaxToolCalls)
+	overrun := rep.Brake != nil && rep.Brake.Limit == string(budget.LimitProviderOverrun) ||
+		strings.Contains(strings.Join(rep.Warnings, "\n"), string(budget.LimitProviderOverrun)) // by the last answer
+	if !overrun {
+		j.check(rep.Tokens.Total <= l.MaxTokens, "%d tokens of %d", rep.Tokens.Total, l.MaxTokens)
+		j.check(budget.Dollars(rep.Tokens.CostUSD) <= l.MaxCost+1, "$%f of %s", rep.Tokens.CostUSD, l.MaxCost)
+	}
+	j.check(!overrun || j.overran(), "a provider overrun, and the newest reply cost what it could: %+v", rep.Brake)
+	j.check(rep.Tokens.Input >= 0 && rep.Tokens.Output >= 0 && rep.Tokens.CostUSD >= 0, "tokens: %+v", rep.Tokens)
 	most := l.MaxWallTime + after
 	for _, c := range j.Plan.Accept {
 		timeout := c.Timeout
@@ -69,16 +77,27 @@ func (j *judge) limits() {
 		j.check(late < l.MaxWallTime, "request %d was made after %s of %s", i, late, l.MaxWallTime)
 		cap := s.Request.MaxOutputTokens
 		j.check(cap >= 1 && (j.Plan.MaxOutput == 0 || cap <= j.Plan.MaxOutput), "request %d: output cap %d", i, cap)
-		if len(s.Request.Tools) == 0 && s.Reply != nil {
+		if len(s.Request.Tools) == 0 && s.Reply != nil && s.Reply.Stop != "" {
 			withoutTools++
 		}
 	}
 	j.check(withoutTools <= 1, "%d last words", withoutTools)
 	absolute := j.Start.Add(l.MaxWallTime + budget.Margin + 5*time.Second)
 	for i, end := range j.Provider.Ends {
-		moved := i == 0 && (len(j.Provider.Ends) > 1 || len(j.Plan.Provider.Renew) > 0) // it was too late, and that was seen to, or could not be
+		moved := i == 0 && (rep.SandboxID == "" || len(j.Provider.Ends) > 1 || len(j.Plan.Provider.Renew) > 0) // it was too late, and that was seen to, or could not be
 		j.check(moved || !end.After(absolute), "the sandbox was to end at %s, later than %s", end.Sub(j.Start), absolute.Sub(j.Start))
 	}
+}
+
+// overran reports whether the newest reply, and no other, said that it cost
+// more than a reply can: after it nothing may be asked.
+func (j *judge) overran() bool {
+	for i, s := range slices.Backward(j.Model.Seen) {
+		if s.Reply != nil {
+			return s.Usage > Missing && i == len(j.Model.Seen)-1
+		}
+	}
+	return false
 }
 
 // conversation holds each request to what vendors ask: every call has exactly
@@ -114,6 +133,9 @@ func (j *judge) answered(i int) {
 	before, request := j.Model.Seen[i-1], j.Model.Seen[i].Request
 	if before.Reply == nil || len(before.Reply.Message.Calls) == 0 || before.Reply.Stop == "" {
 		return
+	}
+	if len(request.Tools) == 0 && len(request.Messages) == 1 {
+		return // the last turn, of which only an outline could be paid for
 	}
 	at := slices.IndexFunc(request.Messages, func(m model.Message) bool { return m.Role == model.RoleTool })
 	if at < 0 {
@@ -190,7 +212,7 @@ func (j *judge) report() {
 	j.check(slices.Contains(reasons, rep.Reason), "reason %q", rep.Reason)
 	j.check(rep.ExitCode == rep.Reason.ExitCode(), "exit code %d of reason %s", rep.ExitCode, rep.Reason)
 	j.check(len(rep.Limits) >= 10 && strings.HasSuffix(rep.Conclusion, "."), "limits %v, conclusion %q", rep.Limits, rep.Conclusion)
-	j.check((rep.Reason == run.OverBudget) == (rep.Brake != nil), "reason %s with the brake %+v", rep.Reason, rep.Brake)
+	j.check((rep.Reason == run.OverBudget) == (rep.Brake != nil) || j.panicked(), "reason %s with the brake %+v", rep.Reason, rep.Brake)
 	j.check(!strings.Contains(rep.Error, "panic") || j.panicked(), "rein panicked: %s", rep.Error)
 	if md, err := os.ReadFile(filepath.Join(j.Dir, "report.md")); err != nil || len(md) < 200 {
 		j.fault("report.md: %d bytes, %v", len(md), err)

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seed    = flag.Uint64("seed", 0, "play this script alone, and say what it is")
+	alone   = flag.Uint64("seed", 0, "play this script alone, and say what it is")
 	from    = flag.Uint64("from", 1, "the first script")
 	scripts = flag.Int("scripts", 300, "how many scripts to play")
 )
@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 //
 //	go test ./internal/soak -run TestProperty -seed N -v
 func TestProperty(t *testing.T) {
-	if *seed != 0 {
-		t.Log(soak.New(*seed))
-		play(t, *seed)
+	if *alone != 0 {
+		t.Log(soak.New(*alone))
+		play(t, *alone)
 		return
 	}
 	first := *from
@@ -62,7 +62,7 @@ func TestProperty(t *testing.T) {
 	}
 	t.Logf("%d scripts from seed %d: %v", *scripts, first, all)
 	if *scripts >= 300 {
-		for _, reason := range []string{"done", "failed", "budget", "needs_human", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress"} {
+		for _, reason := range []string{"done", "failed", "budget", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress"} {
 			if all[reason] == 0 {
 				t.Errorf("no script ended as %s: the scripts have become too tame", reason)
 			}
@@ -88,7 +88,7 @@ func play(t *testing.T, seed uint64) (reason string) {
 		if len(faults) > 0 {
 			t.Errorf("seed %d: %s: %s\n  %s", seed, x.Report.Conclusion, x.Report.Error, strings.Join(faults, "\n  "))
 		}
-		if testing.Verbose() && len(faults) == 0 {
+		if seed == *alone {
 			t.Log(x.Report.Conclusion)
 		}
 	})
