@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"maps"
 	"net/http"
 	"path"
 	"sort"
@@ -173,12 +174,27 @@ func randomID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// cleanEnv is the environment every command starts from: prompts, pagers and
-// colours are for people.
-var cleanEnv = map[string]string{
+// cleanEnv is the environment every command starts from.
+var cleanEnv = merge(quietEnv, map[string]string{
 	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-	"LANG": "C.UTF-8", "TERM": "dumb", "CI": "1", "NO_COLOR": "1",
-	"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "DEBIAN_FRONTEND": "noninteractive",
+	"LANG": "C.UTF-8", "TERM": "dumb",
+})
+
+// quietEnv keeps prompts, pagers, colours and progress, which are for people,
+// out of what programs read. What is set for a sandbox or a command wins.
+var quietEnv = map[string]string{
+	"CI": "1", "NO_COLOR": "1", "CLICOLOR": "0",
+	"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "SYSTEMD_PAGER": "cat",
+	"GIT_TERMINAL_PROMPT": "0", "DEBIAN_FRONTEND": "noninteractive", "PIP_NO_INPUT": "1",
+	"PIP_PROGRESS_BAR": "off", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "NPM_CONFIG_PROGRESS": "false", "CARGO_TERM_PROGRESS_WHEN": "never",
+}
+
+func merge(all ...map[string]string) map[string]string {
+	merged := map[string]string{}
+	for _, m := range all {
+		maps.Copy(merged, m)
+	}
+	return merged
 }
 
 // environment is the whole environment of a command, sorted: base and extra.

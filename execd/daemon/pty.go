@@ -178,11 +178,7 @@ func (p *pty) beginLocked(pipe bool, size Size) error {
 	}
 	base := maps.Clone(p.srv.env)
 	if !pipe { // for people, not for programs that read
-		for _, k := range []string{"NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "DEBIAN_FRONTEND"} {
-			if base[k] == cleanEnv[k] {
-				delete(base, k)
-			}
-		}
+		maps.DeleteFunc(base, func(k, v string) bool { return quietEnv[k] != "" && quietEnv[k] == v })
 		base["TERM"] = "xterm-256color"
 	}
 	env, err := p.srv.environment(base, p.req.Envs)
