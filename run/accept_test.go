@@ -134,7 +134,9 @@ func TestFreshSandbox(t *testing.T) {
 	o := options(t)
 	o.Workspace.Dir = lay(t, map[string]string{"a.txt": "one\n", "gone": "x", "kept/deep": "k", ".gitignore": "built\n"})
 	o.Fresh, o.Protect = true, []string{"kept/"}
-	has := func(path, text string) run.Check { return run.Check{File: &run.FileCheck{Path: path, Contains: []string{text}}} }
+	has := func(path, text string) run.Check {
+		return run.Check{File: &run.FileCheck{Path: path, Contains: []string{text}}}
+	}
 	not := func(path string) run.Check { return run.Check{File: &run.FileCheck{Path: path, Absent: true}} }
 	o.Accept = []run.Check{has("a.txt", "two"), has("new/b", "b"), not("gone"), not("built"), not("/tmp/left"), {Argv: []string{"test", "-e", "new/b"}}}
 	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
@@ -162,4 +164,3 @@ func TestHomeOfChecks(t *testing.T) {
 		t.Errorf("%+v", rep.Checks)
 	}
 }
-

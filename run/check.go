@@ -69,8 +69,8 @@ func (f *FileCheck) reads() bool {
 	return len(f.Contains)+len(f.Matches) > 0 || f.SHA256 != "" || len(f.Schema) > 0
 }
 
-// check judges the check itself.
-func (c *Check) check() error {
+// Validate says what is wrong with the check, as a *UsageError.
+func (c Check) Validate() error {
 	bad := func(format string, args ...any) error {
 		return &UsageError{Field: "acceptance check " + c.Name, Reason: fmt.Sprintf(format, args...)}
 	}
@@ -264,7 +264,7 @@ const MaxRetry = 10
 // checkAcceptance judges what decides whether the work is accepted.
 func (o *Options) checkAcceptance() error {
 	for i := range o.Accept {
-		if err := o.Accept[i].check(); err != nil {
+		if err := o.Accept[i].Validate(); err != nil {
 			return err
 		}
 	}

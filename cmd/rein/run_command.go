@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +48,7 @@ type runFlags struct {
 	fallback               string
 	workspace              string
 	noIgnore               bool
-	accept, protect        []string
+	acceptance             acceptanceFlags
 	artifacts              []string
 	onDenial               string
 	ask                    []string
@@ -91,8 +90,11 @@ func (a *app) runCommand() *cobra.Command {
 	fl.StringVar(&f.fallback, "fallback", "", "`MODEL`, as for --model, that is asked when that one cannot be had")
 	fl.StringVar(&f.workspace, "workspace", "", "`DIR` copied in (default none)")
 	fl.BoolVar(&f.noIgnore, "no-ignore", false, "also copy what .gitignore and .reinignore leave out")
-	fl.StringArrayVar(&f.accept, "accept", nil, "`COMMAND` that exits 0 when the work is good (repeatable)")
-	fl.StringArrayVar(&f.protect, "protect", nil, "`PATTERN`, as in a .gitignore, of workspace files the agent must not change, delete or add to (repeatable)")
+	fl.StringArrayVar(&f.acceptance.commands, "accept", nil, "`COMMAND` that exits 0 when the work is good (repeatable)")
+	fl.StringVar(&f.acceptance.file, "accept-file", "", "`FILE` of checks, in YAML: docs/acceptance.md")
+	fl.BoolVar(&f.acceptance.fresh, "fresh", false, "run the checks in a sandbox of their own, made from the inputs and the patch")
+	fl.IntVar(&f.acceptance.retry, "retry", 0, "tell the agent which checks failed, up to `N` times")
+	fl.StringArrayVar(&f.acceptance.protect, "protect", nil, "`PATTERN`, as in a .gitignore, of workspace files the agent must not change, delete or add to (repeatable)")
 	fl.StringArrayVar(&f.artifacts, "artifact", nil, "`PATTERN` of files to bring out (repeatable)")
 	fl.StringVar(&f.onDenial, "on-denial", string(agent.StopIfFailed), "`ACTION` when a policy fails a call: stop_if_failed or continue")
 	fl.StringSliceVar(&f.ask, "ask", nil, "`WAYS` to a person who is asked where a rule says so, instead of the configured: terminal, webhook, socket")
@@ -154,8 +156,9 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	if slices.ContainsFunc(f.accept, func(c string) bool { return strings.TrimSpace(c) == "" }) {
-		return o, nil, usage("--accept COMMAND, or leave it out", "--accept has no command")
+	checked, err := a.acceptance(target, f.acceptance)
+	if err != nil {
+		return o, nil, err
 	}
 	if f.price.Known {
 		m.Price = f.price
@@ -200,7 +203,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	}
 	return run.Options{
 		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target)}, Limits: limits,
-		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checks(f.accept), Protect: f.protect,
+		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Retry: checked.retry,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
 		Approval: judged, Tools: narrow, NoShell: !file.Config.Tools.Shell(),

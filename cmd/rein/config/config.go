@@ -41,6 +41,8 @@ type Target struct {
 	Mounts    []Mount              `json:"mounts,omitempty" jsonschema:"host paths shown inside, none by default"`
 	Require   []sandbox.Capability `json:"require,omitempty" jsonschema:"capabilities without which no sandbox is made"`
 
+	Acceptance Acceptance `json:"acceptance,omitzero" jsonschema:"checks of every run there, before those of flags"`
+
 	// Of the provider opensandbox only.
 	URL              string   `json:"url,omitempty" jsonschema:"address of the OpenSandbox server"`
 	Key              Key      `json:"key,omitzero" jsonschema:"where the host finds the server's API key; one of env, file, command"`

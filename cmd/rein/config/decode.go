@@ -31,12 +31,20 @@ type File struct {
 // that is Validate's part. name is how the file is shown.
 func Decode(name string, data []byte) (*File, error) {
 	f := &File{Name: name, Set: map[string]Position{}}
+	if err := decodeInto(f, data, reflect.ValueOf(&f.Config).Elem()); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// decodeInto decodes into v, and notes in f where each value was set.
+func decodeInto(f *File, data []byte, v reflect.Value) error {
 	if len(data) > MaxFileSize {
-		return nil, &Error{[]Problem{{Position: Position{File: name}, Message: fmt.Sprintf("larger than %d bytes", MaxFileSize)}}}
+		return &Error{[]Problem{{Position: Position{File: f.Name}, Message: fmt.Sprintf("larger than %d bytes", MaxFileSize)}}}
 	}
 	doc, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		return nil, &Error{[]Problem{syntaxProblem(name, err)}}
+		return &Error{[]Problem{syntaxProblem(f.Name, err)}}
 	}
 	d := decoder{file: f}
 	bodies := 0
@@ -48,12 +56,9 @@ func Decode(name string, data []byte) (*File, error) {
 			d.fault(doc.Body, "", "a second document in one file")
 			break
 		}
-		d.value(doc.Body, "", reflect.ValueOf(&f.Config).Elem())
+		d.value(doc.Body, "", v)
 	}
-	if err := asError(d.problems); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return asError(d.problems)
 }
 
 func syntaxProblem(name string, err error) Problem {

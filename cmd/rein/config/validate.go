@@ -145,6 +145,7 @@ func (v *validator) target(at string, t Target, known Known) {
 		v.image(at+".image", t.Image)
 	}
 	v.remote(at, t)
+	v.acceptance(at+".acceptance", t.Acceptance)
 	for name := range t.Env {
 		if !envName.MatchString(name) {
 			v.fault(at+".env."+name, "letters, digits and underscore", "%q is no name of a variable", name)
