@@ -162,7 +162,7 @@ func (g *Gate) answer(ctx context.Context, p *pending) (Outcome, Decision) {
 			return Outcome{Code: TimedOut, Reason: fmt.Sprintf("nobody answered within %s", g.o.Timeout)}, Decision{}
 		}
 	}
-	return Outcome{Code: NoChannel, Reason: "nobody could be asked"}, Decision{}
+	return Outcome{Code: NoChannel, Reason: "no way to them works"}, Decision{}
 }
 
 type answer struct {
