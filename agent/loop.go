@@ -70,7 +70,7 @@ func (l *loop) work(ctx context.Context, s *run.Session, past *run.Past) (run.Ou
 		c.req.Tools = append(c.req.Tools, model.ToolDef{Name: d.Name, Description: d.Description, Schema: d.Schema})
 	}
 	c.keep()
-	work, cancel := s.Budget().WorkContext(ctx)
+	work, cancel := s.WorkContext(ctx)
 	defer cancel()
 	for {
 		out, done, err := c.turn(work)

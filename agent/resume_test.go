@@ -203,6 +203,9 @@ func (l *life) live(state string, at int, resume bool) (string, *run.Report, int
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
 	m := &mortal{Provider: l.outside, Model: l.model, dir: state, left: l.t.TempDir(), rng: l.rng, kill: kill, at: at}
+	if st, err := os.Stat(m.log(state)); err == nil {
+		m.size = st.Size()
+	}
 	w, err := agent.New(agent.Options{Model: talking{m}, Price: &agent.Price{Input: 1, Output: 2}})
 	if err != nil {
 		l.t.Fatal(err)
@@ -245,9 +248,9 @@ func story() []answer {
 // is one chain, and nothing is left.
 func TestResumeAnywhere(t *testing.T) {
 	t.Parallel()
-	seeds := 150
+	seeds := 60
 	if testing.Short() {
-		seeds = 30
+		seeds = 15
 	}
 	var want *run.Report
 	points := 0

@@ -1,12 +1,14 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/tool"
 )
 
@@ -26,14 +28,15 @@ type Past struct {
 	now   time.Time     // as the record has it
 
 	between func(saying) // told of what is between the worker's entries
+	stop    func()       // ends the work as it was ended
+	stopAt  int          // when so much has been done again
+	endWork context.CancelCauseFunc
 
 	// Of a replay, and of a run whose sandbox is gone. closing answers the calls
 	// that have no result, and then have one.
 	closing func(c tool.Call, begun bool) tool.Result
 	strict  bool          // there is nothing after the end
 	shift   time.Duration // from the record's time to now
-	stop    func()        // ends the work as it was ended
-	stopAt  int           // when so much has been done again
 	off     *Difference   // the first: what follows it follows from it
 }
 
@@ -228,17 +231,53 @@ func (p *Past) settle() {
 		p.mu.Unlock()
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stop != nil && p.at >= p.stopAt {
-		p.stop()
-		p.stop = nil
+	stop := p.stop
+	if p.at < p.stopAt {
+		stop = nil
 	}
+	p.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.at == len(p.said) {
 		select {
 		case <-p.live:
 		default:
 			close(p.live)
 		}
+	}
+}
+
+// work is inner for a worker that follows the record: it ends where the record
+// says that the work was ended, and as inner does once that is at its end.
+func (p *Past) work(inner context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(context.WithoutCancel(inner))
+	p.mu.Lock()
+	p.endWork = end
+	p.mu.Unlock()
+	go func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.live:
+		}
+		select {
+		case <-ctx.Done():
+		case <-inner.Done():
+			end(context.Cause(inner))
+		}
+	}()
+	return ctx, func() { end(context.Canceled) }
+}
+
+// overTime ends the work for the limit of the wall clock.
+func (p *Past) overTime(b *budget.Breach) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.endWork != nil {
+		p.endWork(b)
 	}
 }
 

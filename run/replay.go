@@ -56,10 +56,10 @@ func Replay(ctx context.Context, dir, head string, o Options, w Resumer) (*Repla
 		return nil, &ResumeError{RunID: rec.runID, Reason: "its work had not begun, so there is nothing to replay"}
 	}
 	o.ID, o.TraceID, o.Events = rec.runID, rec.traceID, nil
-	r := &runner{o: o, dir: dir, started: rec.begun, past: rec.past(), finished: make(chan struct{})}
+	r := &runner{o: o, dir: dir, started: rec.begun, finished: make(chan struct{})}
 	r.log = audit.New(io.Discard, audit.Options{})
 	r.report = &Report{Calls: Calls{ByTool: map[string]int{}}}
-	r.past.between = r.between
+	r.follows(rec)
 	r.past.shift = time.Since(rec.begun)
 	r.past.strict = true
 	if r.tree, err = budget.NewTree(o.Limits, budget.TreeOptions{Now: r.past.clock}); err != nil {
@@ -116,45 +116,63 @@ func (r *runner) redrive(ctx context.Context, w Resumer, rec *record) (Outcome, 
 	defer interrupt()
 	work, stop := context.WithCancelCause(parent)
 	defer stop(nil)
-	p.stopAt, p.stop = rec.stop(p.said, interrupt, stop)
+	if at, end := rec.ending(interrupt, stop); p.stop == nil {
+		p.stopAt, p.stop = at, end
+	}
 	p.settle()
 	out, err := r.work(work, resumed{w, p})
 	return r.explain(parent, work, out, err), err
 }
 
-// stop says when the work was ended from outside, if it was: after how many
-// entries, and how that is done again.
-func (rec *record) stop(said []saying, interrupt func(), stop context.CancelCauseFunc) (int, func()) {
-	at, cause := -1, error(nil)
-	for i, s := range said {
-		var b Brake
-		if s.kind == audit.KindBrake && json.Unmarshal(s.data, &b) == nil && b.Limit == string(budget.LimitWallTime) {
-			at, cause = i, &budget.Breach{Limit: budget.LimitWallTime, Flag: b.Flag}
-			break
+// timedOut finds where the work was ended for the limit of the wall clock, if it
+// was: after how many entries.
+func (rec *record) timedOut(limits budget.Limits) (at int, b *budget.Breach) {
+	for i, s := range rec.said {
+		var brake Brake
+		if s.kind == audit.KindBrake && json.Unmarshal(s.data, &brake) == nil && brake.Limit == string(budget.LimitWallTime) {
+			most := int64(limits.MaxWallTime)
+			return rec.executed(i), &budget.Breach{Limit: budget.LimitWallTime, Used: most, Max: most, Flag: brake.Flag}
 		}
 	}
-	if at < 0 && rec.outcome != nil {
-		switch at = len(said); rec.outcome.Reason {
-		case Interrupted:
-		case NoProgress:
-			cause = errNoProgress
-		case Lost:
-			cause = &sandbox.Error{Kind: sandbox.KindLost, Op: "renew", Err: errors.New(rec.outcome.Detail)}
-		default:
-			return 0, nil
-		}
-	}
-	if at < 0 {
+	return 0, nil
+}
+
+// ending says when the work was ended from outside otherwise, if it was, and how
+// that is done again.
+func (rec *record) ending(interrupt func(), stop context.CancelCauseFunc) (at int, again func()) {
+	if rec.outcome == nil {
 		return 0, nil
 	}
-	// Calls that were not executed since it had ended come after that.
-	for at > 0 && (!said[at-1].entry() || said[at-1].kind == audit.KindTool && !said[at-1].call.Executed) {
+	at = rec.executed(len(rec.said))
+	switch rec.outcome.Reason {
+	case Interrupted:
+		return at, interrupt
+	case NoProgress:
+		return at, func() { stop(errNoProgress) }
+	case Lost:
+		return at, func() {
+			stop(&sandbox.Error{Kind: sandbox.KindLost, Op: "renew", Err: errors.New(rec.outcome.Detail)})
+		}
+	}
+	return 0, nil
+}
+
+// executed is at without the calls before it that were not executed, which they
+// were not because the work had ended.
+func (rec *record) executed(at int) int {
+	for at > 0 && (!rec.said[at-1].entry() || rec.said[at-1].kind == audit.KindTool && !rec.said[at-1].call.Executed) {
 		at--
 	}
-	if cause == nil {
-		return at, interrupt
+	return at
+}
+
+// follows makes the run's past that of the record.
+func (r *runner) follows(rec *record) {
+	p := rec.past()
+	r.past, p.between = p, r.between
+	if at, b := rec.timedOut(r.o.Limits); b != nil {
+		p.stopAt, p.stop = at, func() { p.overTime(b) }
 	}
-	return at, func() { stop(cause) }
 }
 
 // follow takes what is on record between the worker's entries.

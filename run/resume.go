@@ -88,8 +88,9 @@ func reopen(o Options) (_ *runner, _ *record, err error) {
 	if err := rec.resumable(o); err != nil {
 		return nil, nil, err
 	}
-	r.o.TraceID, r.started, r.past = rec.traceID, rec.begun, rec.past()
-	r.past.between, r.desk = r.between, &desk{r: r}
+	r.o.TraceID, r.started = rec.traceID, rec.begun
+	r.follows(rec)
+	r.desk = &desk{r: r}
 	now := func() time.Time { return rec.begun }
 	r.tree, err = budget.NewTree(o.Limits, budget.TreeOptions{Warn: r.warnLimit, Now: func() time.Time { return now() }})
 	if err != nil {
@@ -258,7 +259,7 @@ func (r *runner) attach(ctx context.Context, rec *record) error {
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
 	r.describe(info)
-	lease := budget.NewLease(r.o.Limits, rec.created.CreatedAt, rec.deadline(r.o.Limits))
+	lease := r.o.Lease.Lease(r.o.Limits, rec.created.CreatedAt, rec.deadline(r.o.Limits))
 	if !info.ExpiresAt.IsZero() {
 		lease.End = info.ExpiresAt
 	}

@@ -32,6 +32,17 @@ func (s *Session) Sandbox() *sandbox.Sandbox { return s.r.box }
 // Budget counts the run's use of its limits.
 func (s *Session) Budget() *budget.Tree { return s.r.tree }
 
+// WorkContext is budget.Tree.WorkContext: it ends before ctx does, by the time
+// that is kept for the last turn.
+func (s *Session) WorkContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	inner, cancel := s.r.tree.WorkContext(ctx)
+	if s.r.past == nil {
+		return inner, cancel
+	}
+	work, end := s.r.past.work(inner)
+	return work, func() { end(); cancel() }
+}
+
 // Masker masks known values; it may be nil.
 func (s *Session) Masker() *secret.Masker { return s.r.o.Masker }
 
@@ -50,7 +61,7 @@ func (s *Session) Tools() (*tool.Set, error) {
 	set, err := tool.Builtin(tool.Options{
 		Custom: s.r.o.Tools, Approve: approve,
 		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
-		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Search: s.r.o.Search, Sessions: s.r.o.Sessions, Finish: s.Finish, Left: s.r.renewer.left, Shorten: s.r.renewer.shorten,
+		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Search: s.r.o.Search, Sessions: s.r.o.Sessions, Finish: s.Finish, Judge: s.r.judgeCall, Left: s.r.renewer.left, Shorten: s.r.renewer.shorten,
 	})
 	if err != nil {
 		return nil, err
@@ -228,6 +239,7 @@ func why(res tool.Result) string {
 func (r *runner) count(c tool.Call, res tool.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.passed = nil
 	n := &r.report.Calls
 	n.Total++
 	n.ByTool[c.Name]++
