@@ -30,7 +30,7 @@ func (c *conversation) generate(ctx context.Context, m model.Model, req *model.R
 	case data == nil && c.past.Binding():
 		return nil, errOffRecord
 	case data == nil:
-		return chat(ctx, m, req, emit)
+		return c.chat(ctx, m, req, emit)
 	}
 	var said struct {
 		answered
@@ -59,7 +59,7 @@ func (c *conversation) execute(ctx context.Context, call tool.Call) tool.Result 
 		return tool.Fail(tool.OpRun, tool.CodeInternal, errOffRecord.Error(), "")
 	}
 	call.Begun = begun
-	return c.set.Run(ctx, call)
+	return c.run(ctx, call)
 }
 
 // retold reports whether the request to be made is the first that is not on

@@ -41,8 +41,9 @@ func Do(ctx context.Context, o Options, w Worker) (*Report, error) {
 		return nil, err
 	}
 	r.emit(Event{Kind: EventStart, Text: r.o.ID})
+	ctx, traced := r.traced(ctx)
 	out, err := r.run(ctx, w)
-	return r.end(out, err)
+	return traced(r.end(out, err))
 }
 
 type runner struct {
@@ -171,11 +172,14 @@ func (r *runner) create(ctx context.Context) error {
 	spec.Labels = labels
 	r.emit(Event{Kind: EventSandbox, Text: "creating a sandbox of " + r.o.Provider.Name()})
 	start := time.Now()
+	ctx, span := r.o.Telemetry.Sandbox(ctx, "create", r.o.Provider.Name(), "")
 	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
 	r.report.Time.CreateMS = time.Since(start).Milliseconds()
 	if err != nil {
+		span.SandboxEnded("", failureOf(err))
 		return err
 	}
+	span.SandboxEnded(box.ID(), "")
 	r.box = box
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
@@ -257,7 +261,9 @@ func (r *runner) destroy(ctx context.Context) {
 	defer cancel()
 	c := Cleanup{}
 	id := r.box.ID()
+	ctx, span := r.o.Telemetry.Sandbox(ctx, "kill", r.o.Provider.Name(), id)
 	err := r.box.Kill(ctx)
+	span.SandboxEnded(id, failureOf(err))
 	_, asked := r.o.Provider.Get(ctx, id)
 	switch {
 	case sandbox.KindOf(asked) == sandbox.KindNotFound:

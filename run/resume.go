@@ -57,8 +57,9 @@ func Resume(ctx context.Context, o Options, w Resumer) (*Report, error) {
 		return nil, err
 	}
 	r.emit(Event{Kind: EventStart, Text: r.o.ID + ", resumed"})
+	ctx, traced := r.traced(ctx)
 	out, err := r.resume(ctx, w, rec)
-	return r.end(out, err)
+	return traced(r.end(out, err))
 }
 
 // reopen takes a run's record up where it ends.

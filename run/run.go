@@ -15,6 +15,7 @@ import (
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
+	"github.com/rein-sh/rein/telemetry"
 	"github.com/rein-sh/rein/tool"
 )
 
@@ -93,6 +94,9 @@ type Options struct {
 
 	// PriceSource says where the model's price is from, for the report.
 	PriceSource string
+
+	// Telemetry makes spans and metrics of the run; nil makes none.
+	Telemetry *telemetry.Recorder
 
 	// Version of rein, Model's name and the hash of the configuration in
 	// force, for provenance.
