@@ -49,6 +49,24 @@ func (c *captured) decisive(most, mark room) []part {
 	return joined
 }
 
+// wants is the room in which a stream can show all of its decisive lines, at
+// most what of most they may take.
+func (c *captured) wants(most room) room {
+	if c.best == nil {
+		c.weigh()
+	}
+	ch := chooser{c: c, mark: room{c.markerSize(), 1}, taken: map[int64]bool{}}
+	for _, l := range c.best {
+		if l.Score < clue.Decisive {
+			break
+		}
+		if p, ok := c.place(l); ok {
+			ch.take(l, p, most.part(decisiveShare))
+		}
+	}
+	return room{ch.used.bytes * 100 / decisiveShare, ch.used.lines * 100 / decisiveShare}
+}
+
 // chooser takes lines while there is room.
 type chooser struct {
 	c     *captured

@@ -1,7 +1,7 @@
 // Package evidence decides what is shown of a command's output. A model judges
 // by evidence, and more output does not mean better judgement: what is shown is
-// a bounded beginning and end of each stream, and an exact account of what was
-// left out and where to read on.
+// a bounded beginning and end of each stream, the lines between them that say how
+// it went, and an exact account of what was left out and where to read on.
 //
 // Everything here is pure: no clock, no files, safe for concurrent use.
 package evidence
@@ -114,12 +114,14 @@ type Omitted struct {
 // taken to have printed at least that.
 //
 // The limits hold for both streams together. Stderr keeps at least 4 KiB and a
-// quarter of the lines (a quarter of the bytes, when Bytes is below 16 KiB);
-// what one stream does not need, the other gets. Of what a stream may show, a
-// fifth is its beginning and the rest its end. Both are cut between lines where
-// that costs less than half of the piece, and never inside a character or a
-// mark. With limits below MinBytes and MinLines a stream may be shown without
-// the line that says what was left out.
+// quarter of the lines (a quarter of the bytes, when Bytes is below 16 KiB), and
+// more where its decisive lines need it and stdout's do not; what one stream
+// does not need, the other gets. Of what a stream may show, decisive lines and
+// those around them take up to 62 percent; of the rest a fifth is its beginning
+// and four its end. Both are cut between lines where that costs less than half
+// of the piece, and never inside a character or a mark. With limits below
+// MinBytes and MinLines a stream may be shown without the line that says what
+// was left out.
 func Show(stdout, stderr Stream, o Options) Preview {
 	all := room{o.Bytes, o.Lines}
 	if all.bytes <= 0 {
@@ -135,6 +137,10 @@ func Show(stdout, stderr Stream, o Options) Preview {
 	kept := room{min(keptBytes, all.bytes/4), all.lines / 4}
 	if c := err.cut(kept); c.whole {
 		kept = c.took
+	} else if o.Last == 0 && !out.cut(all.less(kept)).whole { // more when its lines decide
+		more, rest := err.wants(all).least(all.part(75)), all.less(out.wants(all))
+		kept.bytes = max(kept.bytes, min(more.bytes, rest.bytes))
+		kept.lines = max(kept.lines, min(more.lines, rest.lines))
 	}
 	first := out.cut(all.less(kept))
 	second := err.cut(all.less(first.took))

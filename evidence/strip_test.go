@@ -107,6 +107,22 @@ func TestDecisive(t *testing.T) {
 	}
 }
 
+// Stderr has more than its share when it is what decides.
+func TestShareByWhatDecides(t *testing.T) {
+	var talk, errs strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&talk, "compiled module %d in 12 ms\n", i)
+		fmt.Fprintf(&errs, "checking module %d of many, as asked\n", i)
+		if i%50 == 0 {
+			fmt.Fprintf(&errs, "src/module_%d.c:7:1: error: the quota of tenant %d is gone, and so is its ledger\n", i, i)
+		}
+	}
+	p := show(talk.String(), errs.String(), evidence.Options{Bytes: 12 << 10})
+	if n := strings.Count(p.Stderr.Text, "error: "); n < 40 || len(p.Stdout.Text) < 1000 || len(p.Stdout.Text)+len(p.Stderr.Text) > 12<<10 {
+		t.Errorf("%d errors are shown; %d and %d bytes", n, len(p.Stdout.Text), len(p.Stderr.Text))
+	}
+}
+
 // Numbers of lines are those of the spill where the stream's lines are mixed
 // with another's.
 func TestSpillLines(t *testing.T) {

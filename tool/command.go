@@ -226,7 +226,7 @@ func (b *builtin) shown(r sandbox.Result, last int) Result {
 			res.Spill = res.Kept
 		}
 	}
-	res.shorten = b.shortenOutput(r)
+	res.shorten = b.shortenOutput(r, last)
 	res.Err = exitError(r)
 	return res
 }

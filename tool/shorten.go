@@ -18,12 +18,13 @@ func (r Result) Shortened(bytes int) Result {
 	return r
 }
 
-// shortenOutput shows less of a command's output.
-func (b *builtin) shortenOutput(from sandbox.Result) func(*Result, int) {
+// shortenOutput shows less of a command's output: of the last lines where those
+// alone were asked for.
+func (b *builtin) shortenOutput(from sandbox.Result, last int) func(*Result, int) {
 	return func(r *Result, bytes int) {
 		stdout, stderr := from.Printed()
 		shown := evidence.Show(evidence.Stream(stdout), evidence.Stream(stderr),
-			evidence.Options{Bytes: min(bytes, b.limits.OutputBytes), Lines: b.limits.OutputLines, Masker: b.Sandbox.Masker()})
+			evidence.Options{Bytes: min(bytes, b.limits.OutputBytes), Lines: b.limits.OutputLines, Last: last, Masker: b.Sandbox.Masker()})
 		r.Stdout, r.Stderr = shown.Stdout.Text, shown.Stderr.Text
 		r.account(shown)
 		if r.Truncated && r.Spill == nil {
@@ -40,7 +41,7 @@ func shortenContent(first int64) func(*Result, int) {
 		}
 		end := strings.LastIndexByte(r.Stdout[:bytes], '\n') + 1
 		if end == 0 { // one line that is longer: its two ends, and no place to read on
-			r.Stdout = evidence.Show(evidence.Text([]byte(r.Stdout)), evidence.Stream{}, evidence.Options{Bytes: bytes}).Stdout.Text
+			r.Stdout = evidence.Show(evidence.Text([]byte(r.Stdout)), evidence.Stream{}, evidence.Options{Bytes: bytes, AsIs: true}).Stdout.Text
 			r.Truncated = true
 			return
 		}
