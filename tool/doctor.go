@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,9 +175,13 @@ func missingModule(look string) func(context.Context, *doctor, string) string {
 // bound is the limit in force of a resource, in words; "" when it is not known.
 func (d *doctor) bound(what string) string {
 	for _, l := range d.b.Sandbox.Info().Limits {
-		if l.Resource == what {
-			return " (" + l.Value + ")"
+		if l.Resource != what {
+			continue
 		}
+		if n, err := strconv.Atoi(l.Value); err == nil && what != "pids" { // in bytes
+			return " (" + kib(n) + ")"
+		}
+		return " (" + l.Value + ")"
 	}
 	return ""
 }
