@@ -23,7 +23,7 @@ type Approval struct {
 	// Channels are asked at once; the first answer counts.
 	Channels []approval.Channel
 	// Resolvable lets other processes of the user answer, over the run's control
-	// socket.
+	// socket (Options.Control).
 	Resolvable bool
 	Timeout    time.Duration // for an answer; 0 means approval.DefaultTimeout
 	Grant      time.Duration // that an approval for the run holds; 0 means approval.DefaultGrant
@@ -76,7 +76,7 @@ func (r *runner) newGate() (*approval.Gate, error) {
 		return nil, nil
 	}
 	return approval.New(approval.Options{
-		Policy: a.Policy, Channels: a.Channels, Resolvable: a.Resolvable, Timeout: a.Timeout, Grant: a.Grant,
+		Policy: a.Policy, Channels: a.Channels, Resolvable: a.Resolvable && r.o.Control, Timeout: a.Timeout, Grant: a.Grant,
 		RunID: r.o.ID, Masker: r.o.Masker, Files: r.executed, Record: r.recordApproval, Warn: r.warn,
 		Waiting: func(why string) func() {
 			r.emit(Event{Kind: EventWait, Text: why})
