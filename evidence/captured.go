@@ -216,6 +216,8 @@ func (t text) prefix(most room) (length int, took room) {
 		newline := false
 		if len(spans) > 0 && spans[0].Start == i {
 			size, shown, spans = spans[0].End-i, len(spans[0].Mark), spans[1:]
+		} else if c := t.raw[i]; c < utf8.RuneSelf && c != 0 {
+			size, shown, newline = 1, 1, c == '\n'
 		} else {
 			end := len(t.raw)
 			if len(spans) > 0 { // a value need not begin between characters
@@ -247,6 +249,8 @@ func (t text) suffix(from int, most room) (start int, took room) {
 		newline := false
 		if n := len(spans); n > 0 && spans[n-1].End == i {
 			size, shown, spans = i-spans[n-1].Start, len(spans[n-1].Mark), spans[:n-1]
+		} else if c := t.raw[i-1]; c < utf8.RuneSelf && c != 0 {
+			size, shown, newline = 1, 1, c == '\n'
 		} else {
 			begin := from
 			if n > 0 { // a value need not end between characters

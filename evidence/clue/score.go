@@ -58,8 +58,11 @@ func read(line []byte) reading {
 		case digit:
 			r.digits()
 		case blank:
-			r.at++
-			r.tokenStart, r.tokenPath = r.at, false
+			at := r.at + 1
+			for at < len(r.line) && r.line[at] == ' ' {
+				at++
+			}
+			r.at, r.tokenStart, r.tokenPath = at, at, false
 		case escape:
 			r.at += Escape(r.line[r.at:])
 			r.tokenStart = r.at

@@ -1,5 +1,10 @@
 package clue
 
+const (
+	hashStart = 2166136261
+	hashPrime = 16777619
+)
+
 // shaper makes one number of a line's form: what kind of indent, its
 // punctuation, its first and last words where they are short, and that there are
 // names between them. Lines of the same program for other files, tests and

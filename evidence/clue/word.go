@@ -4,24 +4,26 @@ package clue
 // capitals divide it, as in NullPointerException.
 func (r *reader) word() {
 	l, from := r.line, r.at
-	h := uint32(hashStart)
-	hump, low := from, byte(0)
-	for r.at < len(l) {
-		c := l[r.at]
+	packed, at, hump, low, last := uint64(0), from, from, byte(0), byte('A')
+	for at < len(l) {
+		c := l[at]
 		if classes[c] != letter {
 			break
 		}
-		if c < 'a' && r.at > from && l[r.at-1] >= 'a' {
-			hump = r.at
+		if c < 'a' && last >= 'a' {
+			hump = at
 		}
-		h = (h ^ uint32(c|0x20)) * hashPrime
+		packed = packed<<5 | uint64(c&31)
 		low |= c & 0x20
-		r.at++
+		last = c
+		at++
 	}
+	r.at = at
+	h := hash(packed, at-from)
 	upper := low == 0
 	part := plain
 	if hump > from {
-		part = lookUp(hashOf(l[hump:r.at]))
+		part = lookUp(hashOf(l[hump:at]))
 	}
 	before, after := byte(' '), r.peek(0)
 	if from > 0 {

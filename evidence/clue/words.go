@@ -72,17 +72,18 @@ func lookUp(h uint32) kind {
 	}
 }
 
-const (
-	hashStart = 2166136261
-	hashPrime = 16777619
-)
+// hash is that of a word from its last twelve letters, five bits each, and its
+// length.
+func hash(packed uint64, length int) uint32 {
+	return uint32((packed<<4 ^ uint64(length)) * 0x9e3779b97f4a7c15 >> 32)
+}
 
 func hashOf[T string | []byte](w T) uint32 {
-	h := uint32(hashStart)
+	packed := uint64(0)
 	for i := range len(w) {
-		h = (h ^ uint32(w[i]|0x20)) * hashPrime
+		packed = packed<<5 | uint64(w[i]&31)
 	}
-	return h
+	return hash(packed, len(w))
 }
 
 // Classes of bytes.
