@@ -1,7 +1,7 @@
 # make demo   builds rein and shows its main job in a sandbox: no key, no Docker
 # make test   everything a change must pass, with what it needs installed first
 # The rest:   build lint fmt readme example bench bench-peers stress fuzz
-#             evidence property test-opensandbox verify clean
+#             evidence context property test-opensandbox verify clean
 
 GO      ?= go
 BINS    := bin/rein bin/rein-keep bin/rein-execd bin/rein-runsc
@@ -17,7 +17,7 @@ $(error LANG=$(LANG): the demo projects are sh, go and python)
 endif
 endif
 
-.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz evidence property test-opensandbox verify clean FORCE
+.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz evidence context property test-opensandbox verify clean FORCE
 .DEFAULT_GOAL := build
 
 build: $(BINS)
@@ -69,6 +69,10 @@ verify: build
 # What previews keep of the lines that decide, on the logs of real tools.
 evidence:
 	@scripts/evidence.sh
+
+# What a model is sent of long work, and whether it was all that it needed.
+context: build
+	@scripts/context.sh
 
 # Made-up runs, good and hostile, in simulated time.
 property:

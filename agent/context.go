@@ -20,20 +20,29 @@ type Context struct {
 	// Window is how many tokens the model takes, its reply included; 0: not
 	// known until a request was too long.
 	Window int64
+	// FallbackWindow is that of Options.Fallback.
+	FallbackWindow int64
 }
 
 // newHistory begins the conversation of c with the task.
 func (c *conversation) newHistory(task string) (err error) {
 	o := history.Options{Strategy: c.Context.Strategy, High: c.Context.High, Low: c.Context.Low, Share: c.Context.Share,
-		Quote: quote, Summarize: c.sumUp,
+		Window: c.window(c.Context.Window),
+		Quote:  quote, Summarize: c.sumUp,
 		Warn: func(err error) { c.s.Warn("earlier results could not be summed up, they are references only: %v", err) }}
-	if c.Context.Window > 0 {
-		o.Window = max(1, c.Context.Window-int64(c.MaxOutputTokens))
-	}
 	if c.history, err = history.New(o); err == nil {
 		c.history.Add(model.Message{Role: model.RoleUser, Text: task})
 	}
 	return err
+}
+
+// window is how many tokens a request may have to a model that takes so many
+// with its reply; 0: not known.
+func (c *conversation) window(tokens int64) int64 {
+	if tokens <= 0 {
+		return 0
+	}
+	return max(1, tokens-int64(c.MaxOutputTokens))
 }
 
 // refresh puts what is to be sent now into the request. When what was sent

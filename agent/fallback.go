@@ -21,7 +21,7 @@ func (c *conversation) fallBack(cause error) bool {
 	}
 	from := c.model.Name()
 	c.model = c.Fallback
-	c.history.Adapt(0) // how much it takes is not known
+	c.history.Adapt(c.window(c.Context.FallbackWindow))
 	c.s.Warn("%s answers from step %d on, since %s could not be had: %s", c.model.Name(), c.step, from, model.KindOf(cause))
 	if c.rate() == nil {
 		c.s.Warn("the cost limit is not enforced from here: what %s costs is not known", c.model.Name())

@@ -42,8 +42,8 @@ func Strategies() []Strategy { return []Strategy{Reference, Summary, Structured}
 
 // Defaults of Options.
 const (
-	DefaultHigh  = 40 << 10
-	DefaultLow   = 16 << 10
+	DefaultHigh  = 24 << 10
+	DefaultLow   = 8 << 10
 	DefaultShare = 20
 )
 

@@ -49,6 +49,7 @@ func (f fallback) apply(o *agent.Options) {
 		return
 	}
 	o.Fallback = f.model
+	o.Context.FallbackWindow = f.config.ContextWindow
 	if p := f.config.Price; p.Known {
 		o.FallbackPrice = &agent.Price{Input: p.Input, Output: p.Output}
 	}

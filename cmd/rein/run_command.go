@@ -56,6 +56,7 @@ type runFlags struct {
 	noTranscript           bool
 	asJSON                 bool
 	limits                 config.Limits
+	context                config.Context
 	price                  config.Price
 }
 
@@ -102,6 +103,7 @@ func (a *app) runCommand() *cobra.Command {
 	fl.BoolVar(&f.noTranscript, "no-transcript", false, "do not record the conversation")
 	fl.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
 	limitFlags(cmd, &f.limits)
+	contextFlags(cmd, &f.context)
 	fl.Var(textValue[config.Price, *config.Price]{&f.price, "in,out"}, "price", "dollars per million tokens of the model, INPUT,OUTPUT")
 	return cmd
 }
@@ -174,7 +176,11 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	if worker, err = newWorker(m, key, back, f.onDenial); err != nil {
+	sent, err := resolveContext(file.Config.Context, f.context, m.ContextWindow)
+	if err != nil {
+		return o, nil, err
+	}
+	if worker, err = newWorker(m, key, back, sent, f.onDenial); err != nil {
 		return o, nil, err
 	}
 	provider, err := a.openProvider(cmd.Context(), file, target)
@@ -197,7 +203,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	hash, err := configHash(target, m, back.config, limits, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
+	hash, err := configHash(target, m, back.config, limits, sent, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
 	if err != nil {
 		return o, nil, err
 	}
@@ -230,7 +236,7 @@ func workspaceDir(dir string) (string, error) {
 	return abs, nil
 }
 
-func newWorker(m config.Model, key secret.Value, back fallback, onDenial string) (run.Worker, error) {
+func newWorker(m config.Model, key secret.Value, back fallback, sent agent.Context, onDenial string) (run.Worker, error) {
 	choice := agent.OnDenial(onDenial)
 	if choice != agent.StopIfFailed && choice != agent.GoOn {
 		return nil, usage(fmt.Sprintf("--on-denial %s or %s", agent.StopIfFailed, agent.GoOn), "--on-denial %q is not known", onDenial)
@@ -239,7 +245,7 @@ func newWorker(m config.Model, key secret.Value, back fallback, onDenial string)
 	if err != nil {
 		return nil, err
 	}
-	o := agent.Options{Model: opened, OnDenial: choice}
+	o := agent.Options{Model: opened, OnDenial: choice, Context: sent}
 	if m.Price.Known {
 		o.Price = &agent.Price{Input: m.Price.Input, Output: m.Price.Output}
 	}

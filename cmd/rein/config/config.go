@@ -23,6 +23,7 @@ type Config struct {
 	Models    map[string]Model  `json:"models,omitempty" jsonschema:"models, by name"`
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
+	Context   Context           `json:"context,omitzero" jsonschema:"what of the conversation a model is sent"`
 	Sessions  Sessions          `json:"sessions,omitzero" jsonschema:"shell sessions for the model; none unless max is set"`
 	Approval  Approval          `json:"approval,omitzero" jsonschema:"what the agent may do without asking, and who is asked"`
 	Tools     Tools             `json:"tools,omitzero" jsonschema:"narrow tools, and whether there is a general shell"`
@@ -85,6 +86,8 @@ type Model struct {
 	Proxy    string `json:"proxy,omitempty" jsonschema:"http or https address of the proxy to the API; the environment names none"`
 	Fallback string `json:"fallback,omitempty" jsonschema:"model, as --model names it, that is asked when this one cannot be had"`
 	Price    Price  `json:"price,omitempty" jsonschema:"dollars per million tokens: INPUT,OUTPUT"`
+
+	ContextWindow int64 `json:"context_window,omitempty" jsonschema:"tokens it takes, its reply included; empty is found out when a request is too long"`
 
 	LegacyMaxTokens bool `json:"legacy_max_tokens,omitempty" jsonschema:"of openai: send the cap of a reply as max_tokens, for servers that do not know max_completion_tokens"`
 }

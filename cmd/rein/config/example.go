@@ -71,6 +71,13 @@ limits:
   # max_cost: 5           # dollars; needs the model's price
   # ttl: 18m              # of the sandbox at birth; renewed on progress
 
+# What of the conversation a model is sent: docs/context.md.
+# context:
+#   strategy: reference   # or summary, structured
+#   high: 24KiB           # of whole results, above which the older ones are replaced
+#   low: 8KiB             # of whole results that are left then
+#   share: 20             # percent of a request that one result may hold
+
 # Models by name, for --model NAME. A key stays on this host: exactly one of
 # env, file and command says where it is found.
 # models:
@@ -81,6 +88,7 @@ limits:
 #     # effort: medium    # how much to reason, in the vendor's words
 #     # proxy: http://proxy.example:3128   # none is taken from the environment
 #     # fallback: openai/gpt-5-mini   # asked when this one cannot be had
+#     # context_window: 200000      # tokens it takes, its reply included
 #     # legacy_max_tokens: true   # of openai: for servers that know max_tokens only
 #     key:
 #       env: OPENAI_API_KEY

@@ -62,6 +62,7 @@ func Validate(f *File, known Known) error {
 	}
 	v.oneOf("limits.preset", c.Limits.Preset, known.Presets)
 	v.zeroes("limits", reflect.ValueOf(c.Limits))
+	v.context(c.Context)
 	v.sessions(c.Sessions)
 	v.redaction(c.Redaction)
 	v.approval(c.Approval)
