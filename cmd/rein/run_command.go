@@ -176,11 +176,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	sent, err := resolveContext(file.Config.Context, f.context, m.ContextWindow)
-	if err != nil {
-		return o, nil, err
-	}
-	if worker, err = newWorker(m, key, back, sent, f.onDenial); err != nil {
+	if worker, err = newWorker(m, key, back, file.Config.Context, f); err != nil {
 		return o, nil, err
 	}
 	provider, err := a.openProvider(cmd.Context(), file, target)
@@ -203,7 +199,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	hash, err := configHash(target, m, back.config, limits, sent, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
+	hash, err := configHash(target, m, back.config, limits, file.Config.Context, f.context, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
 	if err != nil {
 		return o, nil, err
 	}
@@ -236,16 +232,20 @@ func workspaceDir(dir string) (string, error) {
 	return abs, nil
 }
 
-func newWorker(m config.Model, key secret.Value, back fallback, sent agent.Context, onDenial string) (run.Worker, error) {
-	choice := agent.OnDenial(onDenial)
+func newWorker(m config.Model, key secret.Value, back fallback, sent config.Context, f *runFlags) (run.Worker, error) {
+	choice := agent.OnDenial(f.onDenial)
 	if choice != agent.StopIfFailed && choice != agent.GoOn {
-		return nil, usage(fmt.Sprintf("--on-denial %s or %s", agent.StopIfFailed, agent.GoOn), "--on-denial %q is not known", onDenial)
+		return nil, usage(fmt.Sprintf("--on-denial %s or %s", agent.StopIfFailed, agent.GoOn), "--on-denial %q is not known", f.onDenial)
+	}
+	within, err := resolveContext(sent, f.context, m.ContextWindow)
+	if err != nil {
+		return nil, err
 	}
 	opened, err := openModel(m, key, nil)
 	if err != nil {
 		return nil, err
 	}
-	o := agent.Options{Model: opened, OnDenial: choice, Context: sent}
+	o := agent.Options{Model: opened, OnDenial: choice, Context: within}
 	if m.Price.Known {
 		o.Price = &agent.Price{Input: m.Price.Input, Output: m.Price.Output}
 	}
