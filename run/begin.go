@@ -159,7 +159,7 @@ func (r *runner) skeleton() {
 		Version: ReportVersion, RunID: r.o.ID, TraceID: r.o.TraceID, Task: r.o.Task, Dir: r.dir,
 		Target:   TargetInfo{Name: r.o.Target.Name, Provider: r.o.Provider.Name(), Image: r.o.Target.Spec.Image},
 		Accepted: r.o.unjudged(), StartedAt: r.started,
-		Calls: Calls{ByTool: map[string]int{}}, Cleanup: Cleanup{OK: true, Verified: "no sandbox was created"},
+		Tokens: Tokens{PriceSource: r.o.PriceSource}, Calls: Calls{ByTool: map[string]int{}}, Cleanup: Cleanup{OK: true, Verified: "no sandbox was created"},
 		Provenance: Provenance{Rein: r.o.Version, Model: r.o.Model, ConfigHash: r.o.ConfigHash,
 			TaskHash: hash([]byte(r.o.Task)), SpecHash: hash(spec)},
 	}

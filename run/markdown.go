@@ -38,7 +38,7 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 | time | {{ms .Time.TotalMS}}: {{ms .Time.WorkingMS}} working, {{ms .Time.WaitingMS}} waiting |
 | steps | {{.Steps}} |
 | calls | {{.Calls.Total}}: {{.Calls.Succeeded}} succeeded, {{.Calls.Failed}} failed, {{.Calls.TimedOut}} timed out, {{.Calls.Denied}} denied |
-| tokens | {{.Tokens.Total}}{{if .Tokens.Estimated}} (partly estimated){{end}}: {{.Tokens.Input}} in, {{.Tokens.Output}} out{{if .Tokens.CostUSD}}; ${{printf "%.4f" .Tokens.CostUSD}}{{end}} |
+| tokens | {{.Tokens.Total}}{{if .Tokens.Estimated}} (partly estimated){{end}}: {{.Tokens.Input}} in, {{.Tokens.Output}} out{{if .Tokens.CostUSD}}; ${{printf "%.4f" .Tokens.CostUSD}}{{end}}{{if .Tokens.PriceSource}} (price: {{.Tokens.PriceSource}}){{end}} |
 | sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.ImageDigest}} ({{.}}){{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
 | clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{line .Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
 | files | {{code .Dir}} |

@@ -51,6 +51,6 @@ func (f fallback) apply(o *agent.Options) {
 	o.Fallback = f.model
 	o.Context.FallbackWindow = f.config.ContextWindow
 	if p := f.config.Price; p.Known {
-		o.FallbackPrice = &agent.Price{Input: p.Input, Output: p.Output}
+		o.FallbackPrice = &p.Price
 	}
 }

@@ -36,9 +36,6 @@ func resolveModel(c config.Config, named, baseURL string) (config.Model, error) 
 			}
 		}
 	}
-	if m.Vendor == "script" {
-		m.Price = config.Price{Known: true} // of nothing
-	}
 	if !ok {
 		return m, usage(modelHint(c, named), "no model %q", named)
 	}
@@ -58,7 +55,7 @@ func resolveModel(c config.Config, named, baseURL string) (config.Model, error) 
 			}
 		}
 	}
-	return m, nil
+	return priced(c, m)
 }
 
 // modelHint names the configured model, or the vendor, that was meant.

@@ -104,7 +104,7 @@ func (a *app) runCommand() *cobra.Command {
 	fl.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
 	limitFlags(cmd, &f.limits)
 	contextFlags(cmd, &f.context)
-	fl.Var(textValue[config.Price, *config.Price]{&f.price, "in,out"}, "price", "dollars per million tokens of the model, INPUT,OUTPUT")
+	fl.Var(textValue[config.Price, *config.Price]{&f.price, "in,out"}, "price", "dollars per million tokens of the model, INPUT,OUTPUT[,CACHED[,CACHE_WRITE]]; instead of the configured and the published")
 	return cmd
 }
 
@@ -163,7 +163,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		return o, nil, err
 	}
 	if f.price.Known {
-		m.Price = f.price
+		m.Price = sourced(f.price, "--price")
 	}
 	if err := checkPrice(m, limits); err != nil {
 		return o, nil, err
@@ -209,7 +209,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
 		Approval: judged, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
-		Version: buildVersion().Version, Model: modelName(m), ConfigHash: hash, Control: true,
+		Version: buildVersion().Version, Model: modelName(m), PriceSource: priceSource(m, back.config), ConfigHash: hash, Control: true,
 	}, worker, nil
 }
 
@@ -247,7 +247,7 @@ func newWorker(m config.Model, key secret.Value, back fallback, sent config.Cont
 	}
 	o := agent.Options{Model: opened, OnDenial: choice, Context: within}
 	if m.Price.Known {
-		o.Price = &agent.Price{Input: m.Price.Input, Output: m.Price.Output}
+		o.Price = &m.Price.Price
 	}
 	back.apply(&o)
 	return agent.New(o)

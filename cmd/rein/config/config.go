@@ -21,6 +21,7 @@ type Config struct {
 	Model     string            `json:"model,omitempty" jsonschema:"name of the model used when --model is not given"`
 	Targets   map[string]Target `json:"targets,omitempty" jsonschema:"where runs execute, by name"`
 	Models    map[string]Model  `json:"models,omitempty" jsonschema:"models, by name"`
+	Prices    map[string]Price  `json:"prices,omitempty" jsonschema:"what models cost, by VENDOR/MODEL, before the published prices"`
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
 	Context   Context           `json:"context,omitzero" jsonschema:"what of the conversation a model is sent"`
@@ -85,7 +86,7 @@ type Model struct {
 	Effort   string `json:"effort,omitempty" jsonschema:"how much it is to reason, in the vendor's words, such as low, medium, high; off asks for nothing; empty is the vendor's own"`
 	Proxy    string `json:"proxy,omitempty" jsonschema:"http or https address of the proxy to the API; the environment names none"`
 	Fallback string `json:"fallback,omitempty" jsonschema:"model, as --model names it, that is asked when this one cannot be had"`
-	Price    Price  `json:"price,omitempty" jsonschema:"dollars per million tokens: INPUT,OUTPUT"`
+	Price    Price  `json:"price,omitempty" jsonschema:"dollars per million tokens: INPUT,OUTPUT[,CACHED[,CACHE_WRITE]]; empty is that of prices, or the published"`
 
 	ContextWindow int64 `json:"context_window,omitempty" jsonschema:"tokens it takes, its reply included; empty is found out when a request is too long"`
 
@@ -211,33 +212,4 @@ func (d Duration) String() string {
 		s = s[:len(s)-2]
 	}
 	return s
-}
-
-// Price is what a model costs in dollars per million tokens, "INPUT,OUTPUT".
-// The zero value is an unknown price; "0,0" is a known price of nothing.
-type Price struct {
-	Known         bool
-	Input, Output float64
-}
-
-// UnmarshalText reads a price.
-func (p *Price) UnmarshalText(text []byte) error {
-	in, out, ok := strings.Cut(string(text), ",")
-	i, err1 := strconv.ParseFloat(strings.TrimSpace(in), 64)
-	o, err2 := strconv.ParseFloat(strings.TrimSpace(out), 64)
-	if !ok || err1 != nil || err2 != nil || !(i >= 0 && i < 1e9) || !(o >= 0 && o < 1e9) {
-		return fmt.Errorf("%q is no price; write dollars per million tokens as INPUT,OUTPUT, such as 2.5,10", text)
-	}
-	*p = Price{Known: true, Input: i, Output: o}
-	return nil
-}
-
-// MarshalText writes the price; an unknown one is empty.
-func (p Price) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-func (p Price) String() string {
-	if !p.Known {
-		return ""
-	}
-	return strconv.FormatFloat(p.Input, 'f', -1, 64) + "," + strconv.FormatFloat(p.Output, 'f', -1, 64)
 }

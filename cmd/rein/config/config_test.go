@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/price"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -52,7 +53,7 @@ limits:
 			Require:   []sandbox.Capability{sandbox.CapSeparation},
 		}},
 		Models: map[string]config.Model{"m": {Vendor: "openai", Model: "gpt-5", Key: config.Key{Command: []string{"/bin/echo", "key"}},
-			Price: config.Price{Known: true, Input: 2.5, Output: 10}}},
+			Price: config.Price{Known: true, Price: price.Price{Input: 2.5, Output: 10}}}},
 		Limits: config.Limits{MaxWallTime: config.Duration(90 * time.Second), MaxTokens: 1_000_000},
 	}
 	if diff := cmp.Diff(want, f.Config); diff != "" {
@@ -103,6 +104,8 @@ func TestFaults(t *testing.T) {
 		{"provider", "targets:\n  a: {provider: locl}\n", `c.yaml:2:7: targets.a.provider: "locl" is not known`, `did you mean "local"?`},
 		{"capability", "targets:\n  a: {require: [seperation]}\n", `no capability "seperation"`, `did you mean "separation"?`},
 		{"default target", "target: bild\ntargets:\n  build: {}\n", `c.yaml:1:1: target: no target "bild"`, `did you mean "build"?`},
+		{"fallback", "models:\n  m: {vendor: openai, model: x, fallback: n}\n", `models.m.fallback: no model "n"`, "m"},
+		{"its own fallback", "models:\n  m: {vendor: openai, model: x, fallback: m}\n", "its own fallback", "another"},
 		{"default model", "model: gpt\n", `no model "gpt"`, "models:"},
 		{"preset", "limits: {preset: fast}\n", `"fast" is not known`, "known: quick, standard, long"},
 		{"zero limit", "limits:\n  max_steps: 0\n", "c.yaml:2:3: limits.max_steps: there is no run without a limit", "leave it out"},
@@ -227,9 +230,17 @@ func TestTextForms(t *testing.T) {
 			t.Errorf("size %q reads as %d", bad, s)
 		}
 	}
-	var p config.Price
-	if err := p.UnmarshalText([]byte("0,0")); err != nil || !p.Known {
-		t.Errorf("a price of nothing reads as %+v, %v", p, err)
+	for _, text := range []string{"0,0", "2.5,10", "2.5,10,0.25", "2.5,10,0.25,3.125", "1,2,0,1.25"} {
+		var p config.Price
+		if err := p.UnmarshalText([]byte(text)); err != nil || !p.Known || p.String() != text {
+			t.Errorf("price %q reads as %q, %v", text, p, err)
+		}
+	}
+	for _, bad := range []string{"", "1", "1,", "1,2,3,4,5", "-1,2", "1,NaN", "1,1e7"} {
+		var p config.Price
+		if err := p.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("price %q reads as %q", bad, p)
+		}
 	}
 }
 

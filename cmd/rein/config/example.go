@@ -94,7 +94,11 @@ limits:
 #       env: OPENAI_API_KEY
 #       # file: /run/keys/openai
 #       # command: [/usr/bin/pass, show, openai]
-#     price: 1.25,10      # dollars per million tokens: input,output
+#     price: 1.25,10      # dollars per million tokens: input,output[,cached[,cache write]]
+
+# What models cost that are not under models:, or otherwise than published.
+# prices:
+#   openai/gpt-5: 1.25,10,0.125
 
 # Shell sessions for the model: commands that share a directory and exported
 # variables. Without max it has none, and each command starts afresh.

@@ -17,7 +17,7 @@ func Schema(known Known) ([]byte, error) {
 	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[Size]():     {Types: []string{"string", "integer"}, Pattern: `^[0-9.]+ *([KMGT]i?B|B)?$`},
 		reflect.TypeFor[Duration](): text("a number and a unit, such as 90s, 15m or 2h", ""),
-		reflect.TypeFor[Price]():    text("dollars per million tokens: INPUT,OUTPUT", `^[0-9.]+ *, *[0-9.]+$`),
+		reflect.TypeFor[Price]():    text("dollars per million tokens: INPUT,OUTPUT[,CACHED[,CACHE_WRITE]]", `^[0-9.]+( *, *[0-9.]+){1,3}$`),
 		reflect.TypeFor[sandbox.Capability](): {
 			Type: "string", Enum: anys(capabilityNames()),
 		},
