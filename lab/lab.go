@@ -43,8 +43,10 @@ type Result struct {
 	SandboxID  string `json:"sandbox_id,omitempty"`
 	DurationMS int64  `json:"duration_ms"`
 	Steps      []Step `json:"steps"`
-	AuditPath  string `json:"audit_path,omitempty"`
-	AuditHead  string `json:"audit_head,omitempty"`
+	// Figures are what an experiment measured besides.
+	Figures   []Figure `json:"figures,omitempty"`
+	AuditPath string   `json:"audit_path,omitempty"`
+	AuditHead string   `json:"audit_head,omitempty"`
 }
 
 // Step is one thing an experiment did and what it expected.

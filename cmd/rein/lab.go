@@ -24,6 +24,8 @@ other.
 
   a1   the tool chain without a model: structured results, a failing command's
        exit code and stderr, the sandbox destroyed
+  a2   what of 200,000 characters of output reaches the model: bytes produced,
+       returned, and in the model's request, beside a file and its tail
   a3   what a failure is: a command that is not there is fixable, a timeout is
        asked about, a lost sandbox and a network rule that a server cannot
        enforce are fatal
@@ -36,6 +38,7 @@ var experiments = []struct {
 	run  func(context.Context, lab.Env) (lab.Result, error)
 }{
 	{"a1", lab.A1},
+	{"a2", lab.A2},
 	{"a3", lab.A3},
 }
 
