@@ -46,6 +46,7 @@ func Validate(f *File, known Known) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
 		v.model("models."+name, c.Models[name], known)
 	}
+	v.fallbacks(c.Models, known)
 	v.prices(c.Prices, known)
 	targets := slices.Sorted(maps.Keys(c.Targets))
 	if !slices.Contains(targets, DefaultTargetName) {
