@@ -104,13 +104,11 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 	}
 	err = c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},
 		Note: replyNote{Purpose: purposeSummary, Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Usage: reply.Usage}})
-	switch {
-	case err != nil:
-		return "", err
-	case reply.Stop != model.StopEnd && reply.Stop != model.StopLength || reply.Message.Text == "":
-		err = fmt.Errorf("%w: it ended with %q", errNoSummary, reply.Stop)
-	}
 	// What it cost counts whatever it is; a limit that it passed stops the run
 	// at the next step.
-	return reply.Message.Text, errors.Join(err, c.settle(req, reply))
+	err = errors.Join(err, c.settle(req, reply))
+	if err == nil && (reply.Stop != model.StopEnd && reply.Stop != model.StopLength || reply.Message.Text == "") {
+		err = fmt.Errorf("%w: it ended with %q", errNoSummary, reply.Stop)
+	}
+	return reply.Message.Text, err
 }
