@@ -199,7 +199,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	hash, err := configHash(target, m, back.config, limits, file.Config.Context, f.context, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
+	hash, err := configHash(target, m, back.config, limits, file.Config.Context, f.context, file.Config.Search, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
 	if err != nil {
 		return o, nil, err
 	}
@@ -207,7 +207,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target)}, Limits: limits,
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Retry: checked.retry,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
-		Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
+		Search: file.Config.Search, Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
 		Approval: judged, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
 		Version: buildVersion().Version, Model: modelName(m), PriceSource: priceSource(m, back.config), ConfigHash: hash, Control: true,
 	}, worker, nil

@@ -25,6 +25,7 @@ type Config struct {
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
 	Context   Context           `json:"context,omitzero" jsonschema:"what of the conversation a model is sent"`
+	Search    bool              `json:"search,omitempty" jsonschema:"give the model the search tool: matching lines of one file with their numbers, also of long output that was spilled"`
 	Sessions  Sessions          `json:"sessions,omitzero" jsonschema:"shell sessions for the model; none unless max is set"`
 	Approval  Approval          `json:"approval,omitzero" jsonschema:"what the agent may do without asking, and who is asked"`
 	Tools     Tools             `json:"tools,omitzero" jsonschema:"narrow tools, and whether there is a general shell"`
