@@ -29,7 +29,8 @@ type app struct {
 	out, err *output
 	color    bool // stderr is a terminal that shows colours
 
-	shown *progress // of the run that works
+	shown     *progress  // of the run that works
+	collector *collector // nil: nobody is told of it
 
 	configPath   string
 	providerKeys []secret.Value // those read so far

@@ -191,6 +191,9 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
+	if a.collector, err = a.openCollector(cmd.Context(), file.Config.Telemetry); err != nil {
+		return o, nil, err
+	}
 	masker, err := a.masker(cmd.Context(), file.Config, key, back.key)
 	if err != nil {
 		return o, nil, err
@@ -209,7 +212,8 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Search: file.Config.Search, Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
 		Approval: judged, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
-		Version: buildVersion().Version, Model: modelName(m), PriceSource: priceSource(m, back.config), ConfigHash: hash, Control: true,
+		Telemetry: a.collector.record(),
+		Version:   buildVersion().Version, Model: modelName(m), PriceSource: priceSource(m, back.config), ConfigHash: hash, Control: true,
 	}, worker, nil
 }
 
@@ -282,6 +286,7 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 	a.shown, o.Events = p, p.event
 	report, err := run.Do(ctx, o, w)
 	p.end()
+	a.collector.end(a.err, o.Masker)
 	if report == nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type Config struct {
 	Approval  Approval          `json:"approval,omitzero" jsonschema:"what the agent may do without asking, and who is asked"`
 	Tools     Tools             `json:"tools,omitzero" jsonschema:"narrow tools, and whether there is a general shell"`
 	Redaction Redaction         `json:"redaction,omitzero" jsonschema:"values masked in results, records and reports"`
+	Telemetry Telemetry         `json:"telemetry,omitzero" jsonschema:"the collector of OpenTelemetry that is told of runs; none unless named"`
 	Programs  Programs          `json:"programs,omitzero" jsonschema:"where the host finds rein's companions"`
 }
 

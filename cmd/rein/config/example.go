@@ -107,6 +107,13 @@ limits:
 #   calls: 50             # commands in each
 #   age: 30m              # at most 1h
 
+# The collector of OpenTelemetry that is told of runs: docs/telemetry.md.
+# telemetry:
+#   endpoint: http://127.0.0.1:4318
+#   headers:
+#     authorization: {env: OTLP_AUTHORIZATION}
+#   content: false        # true also sends what was said, masked
+
 # What the agent may do without asking: docs/approval.md. Without rules it may run
 # any command, inside its sandbox.
 # approval:

@@ -70,6 +70,7 @@ func Validate(f *File, known Known) error {
 	v.approval(c.Approval)
 	v.tools(c.Tools)
 	v.images(c.Images)
+	v.telemetry(c.Telemetry)
 	v.absolute("programs.execd", c.Programs.Execd)
 	v.absolute("programs.gvisor", c.Programs.GVisor)
 	return asError(v.problems)
