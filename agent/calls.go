@@ -94,7 +94,7 @@ func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, e
 	call.Progress = func(bytes int64) { event(run.EventOutput, bytes) }
 	res := c.execute(ctx, call)
 	c.done.add(summary, res)
-	if call.Name == tool.SandboxKill {
+	if call.Name == tool.SandboxKill && (res.Err == nil || res.Err.Code != tool.CodeNotAccepted) {
 		c.finished = true
 	}
 	return res, c.s.Called(call, c.step, res)

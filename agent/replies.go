@@ -45,7 +45,23 @@ func (c *conversation) answer(ctx context.Context, reply *model.Reply, blocked e
 		c.say("Your reply " + why + ". Go on, more briefly.")
 		return c.unusable("it "+why, reply.Message.Text)
 	}
+	if !c.finished {
+		if v, err := c.s.Judge(ctx, c.step); v != nil || err != nil {
+			c.judged(v)
+			return run.Outcome{}, err != nil, err
+		}
+	}
 	return run.Outcome{Reason: run.Done, Answer: reply.Message.Text}, true, nil
+}
+
+// judged tells the model which checks have failed.
+func (c *conversation) judged(v *run.Verdict) {
+	if v == nil {
+		return
+	}
+	res := tool.Fail(tool.OpKill, tool.CodeNotAccepted, v.Why(), v.Hint())
+	res.SandboxID, res.Stdout = c.s.Sandbox().ID(), v.Details()
+	c.say("Your work is not accepted yet: rein ran its acceptance checks. What they found:\n\n" + wrap("acceptance", res))
 }
 
 // nothing reports whether a reply has neither text nor calls.

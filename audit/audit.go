@@ -92,14 +92,16 @@ const (
 	KindApproval        Kind = "approval"             // what came of a request that is not simply allowed
 	KindClearIntent     Kind = "sandbox.clear.intent" // all that commands left behind is to be ended
 	KindCleared         Kind = "sandbox.cleared"
-	KindLimit           Kind = "limit"       // a limit was changed while the run worked
-	KindControl         Kind = "control"     // somebody answered, or stopped, the run
-	KindOutput          Kind = "output"      // the output directory was brought up to date
-	KindRestore         Kind = "restored"    // a protected file is again as it was
-	KindRunInputs       Kind = "run.inputs"  // the inputs are in the sandbox
-	KindRunOutcome      Kind = "run.outcome" // how the work ended, before it is judged
-	KindRunJudged       Kind = "run.judged"  // the outputs are saved and judged
-	KindRunResumed      Kind = "run.resumed" // another process goes on
+	KindLimit           Kind = "limit"            // a limit was changed while the run worked
+	KindControl         Kind = "control"          // somebody answered, or stopped, the run
+	KindOutput          Kind = "output"           // the output directory was brought up to date
+	KindRestore         Kind = "restored"         // a protected file is again as it was
+	KindRound           Kind = "acceptance.round" // failed checks of work that goes on
+	KindVerdict         Kind = "verdict"          // a round that was told to a model that had given its answer
+	KindRunInputs       Kind = "run.inputs"       // the inputs are in the sandbox
+	KindRunOutcome      Kind = "run.outcome"      // how the work ended, before it is judged
+	KindRunJudged       Kind = "run.judged"       // the outputs are saved and judged
+	KindRunResumed      Kind = "run.resumed"      // another process goes on
 )
 
 // Entry is what a caller gives to Append.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +62,7 @@ const quietTimeout = 20 * time.Second
 // outputs are read and judged: commands in the background, what they left
 // behind, sessions, and what got away from its command.
 func (r *runner) quiet(ctx context.Context) {
+	r.entered.Do(func() { r.entrypoint(ctx) }) // before it is ended with all else
 	r.mu.Lock()
 	ids, sets := r.background, r.tools
 	r.background = nil
@@ -100,7 +102,19 @@ func (r *runner) accept(ctx context.Context, checks []Check) error {
 			verdict = No
 		}
 	}
-	results, fault := r.judge(ctx, checks, r.report.Patch != nil)
+	results, fault := r.passed, error(nil) // nothing has happened since
+	if results == nil && len(checks) > 0 {
+		if r.o.Fresh && r.report.Patch == nil {
+			fault = errors.New("the checks were not run: there is no patch to make their sandbox from")
+		} else {
+			results, fault = r.judge(ctx, checks, filepath.Join(r.dir, patchFile))
+		}
+	}
+	for _, res := range results {
+		if err := r.record(audit.KindAcceptance, "", res); err != nil {
+			return errors.Join(fault, err)
+		}
+	}
 	for _, res := range results {
 		switch {
 		case res.Error != "":
@@ -122,18 +136,11 @@ func (r *runner) accept(ctx context.Context, checks []Check) error {
 	return fault
 }
 
-// judge runs the checks, in a new sandbox if that is asked for, and records each
-// result.
-func (r *runner) judge(ctx context.Context, checks []Check, saved bool) (results []CheckResult, err error) {
-	if len(checks) == 0 {
-		return nil, nil
-	}
+// judge runs the checks, in a new sandbox with that patch if that is asked for.
+func (r *runner) judge(ctx context.Context, checks []Check, patch string) (results []CheckResult, err error) {
 	court := &court{r: r, box: r.box, left: r.renewer.life}
 	if r.o.Fresh {
-		if !saved {
-			return nil, errors.New("the checks were not run: there is no patch to make their sandbox from")
-		}
-		box, end, err := r.freshBox(ctx, checksTime(checks))
+		box, end, err := r.freshBox(ctx, patch, checksTime(checks))
 		if err != nil {
 			return nil, fmt.Errorf("the checks' own sandbox: %w", err)
 		}

@@ -74,8 +74,10 @@ type runner struct {
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at
 	breached   []pair
-	noisy      error // something of the worker's may run on
-	retries    int   // how often failed checks were told
+	noisy      error         // something of the worker's may run on
+	retries    int           // how often failed checks were told
+	passed     []CheckResult // in a round after which nothing has happened
+	entered    sync.Once     // what the image started was looked at
 
 	// One caller finishes, and the others wait for a channel: that lets the
 	// simulated time of a test go on, which a sync.Once does not.
@@ -227,7 +229,6 @@ func (r *runner) close(ctx context.Context, save time.Duration, checks []Check) 
 		r.renewer.halt()
 		r.renewer.extend(shielded, quietTimeout+save+checksTime(checks))
 		save = min(save, r.renewer.life())
-		r.entrypoint(shielded) // before it is ended with all else
 		r.quiet(shielded)
 		saving, cancel := context.WithTimeout(shielded, save)
 		err := r.save(saving)

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,11 +22,11 @@ import (
 // not its work.
 const LabelRole = "rein.role"
 
-// freshBox makes a sandbox as the run's own was made, with the inputs and the
-// saved patch in it and protected files as they were, and says when it ends.
+// freshBox makes a sandbox as the run's own was made, with the inputs and a
+// patch of them in it and protected files as they were, and says when it ends.
 // What the patch leaves out, as build products, is not there.
-func (r *runner) freshBox(ctx context.Context, need time.Duration) (_ *sandbox.Sandbox, end time.Time, err error) {
-	changed, err := r.changed()
+func (r *runner) freshBox(ctx context.Context, patchName string, need time.Duration) (_ *sandbox.Sandbox, end time.Time, err error) {
+	changed, err := r.changed(patchName)
 	if err != nil {
 		return nil, end, err
 	}
@@ -66,8 +65,8 @@ func (r *runner) dismiss(ctx context.Context, box *sandbox.Sandbox) error {
 
 // changed is what the patch makes of the inputs' files, by path; a file that is
 // no more has the mode Absent. Protected files are left as they were.
-func (r *runner) changed() (map[string]patch.Side, error) {
-	f, err := os.Open(filepath.Join(r.dir, patchFile))
+func (r *runner) changed(name string) (map[string]patch.Side, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -288,6 +288,8 @@ func (s saying) what() string {
 		return "a request to the model"
 	case audit.KindModelReply:
 		return "a reply"
+	case audit.KindVerdict:
+		return "failed checks"
 	}
 	return s.call.what()
 }

@@ -99,7 +99,7 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 		return into(&rec.outcome, r.Data)
 	case audit.KindRunEnd:
 		rec.ended = true
-	case audit.KindModelRequest, audit.KindModelReply, audit.KindTool:
+	case audit.KindModelRequest, audit.KindModelReply, audit.KindTool, audit.KindVerdict:
 		return rec.takeSaid(r, notes)
 	case audit.KindSandboxRenewed, audit.KindLimit, audit.KindBrake:
 		rec.said = append(rec.said, saying{kind: r.Kind, time: r.Time, data: r.Data})
@@ -274,5 +274,5 @@ const lostRequest audit.Kind = "model.request.lost"
 
 // entry reports whether s is an entry of the worker's.
 func (s saying) entry() bool {
-	return s.kind == audit.KindModelRequest || s.kind == audit.KindModelReply || s.kind == audit.KindTool
+	return s.kind == audit.KindModelRequest || s.kind == audit.KindModelReply || s.kind == audit.KindTool || s.kind == audit.KindVerdict
 }

@@ -55,6 +55,9 @@ type Options struct {
 	// Finish is sandbox_kill: it saves the outputs, judges them and ends the
 	// sandbox, and says in a sentence what came of it. It must be idempotent.
 	Finish func(context.Context) (string, error)
+	// Judge is asked before Finish. When the work is not accepted and may go on,
+	// it says why, what the checks printed and what to do. Nil never does.
+	Judge func(context.Context) (why, details, hint string, again bool)
 	// Left is how long a call may take before the sandbox's end comes so near that
 	// outputs have to be saved. Nil: the run's time bounds it alone.
 	Left func() time.Duration

@@ -63,6 +63,7 @@ const (
 	CodeHost             = "host"
 	CodeBudget           = "budget"
 	CodeInternal         = "internal"
+	CodeNotAccepted      = "not_accepted"    // the checks failed, and the work may go on
 	CodeFunctionFailed   = "function_failed" // of a tool of the host program
 )
 
@@ -94,6 +95,7 @@ var always = map[string]Class{
 	CodeNetworkDenied:    NeedsHuman,
 	CodeHost:             Fatal,
 	CodeBudget:           Fatal,
+	CodeNotAccepted:      Fixable,
 }
 
 // byOp holds the codes that mean different things to different operations.

@@ -60,6 +60,13 @@ func (b *builtin) killTool() Tool {
 
 func (b *builtin) kill(ctx context.Context, _ Call) Result {
 	b.closeSessions(ctx)
+	if b.Judge != nil && !b.gone.Load() {
+		if why, details, hint, again := b.Judge(ctx); again {
+			r := Fail(OpKill, CodeNotAccepted, why, hint)
+			r.Stdout = b.Masker.String(details)
+			return r
+		}
+	}
 	said, err := b.Finish(ctx)
 	b.gone.Store(true)
 	if err != nil {
