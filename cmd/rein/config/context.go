@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+
 	"github.com/rein-sh/rein/history"
 )
 
@@ -27,8 +29,23 @@ func Strategies() []string {
 	return all
 }
 
+// minWindow is the smallest context of a model that can be worked with, in
+// tokens: the system prompt and the tools take some 2,000.
+const minWindow = 4096
+
+func (v *validator) window(at string, tokens int64) {
+	if tokens < minWindow && (tokens != 0 || v.set(at)) {
+		v.fault(at, fmt.Sprintf("write the tokens that the model takes, at least %d, or leave it out", minWindow), "no task can be done in %d tokens", tokens)
+	}
+}
+
 func (v *validator) context(c Context) {
 	v.oneOf("context.strategy", c.Strategy, Strategies())
+	for key, zero := range map[string]bool{"context.high": c.High == 0, "context.low": c.Low == 0} {
+		if v.set(key) && zero {
+			v.fault(key, "write a size above zero, or leave it out for the default", "there is no room for a result")
+		}
+	}
 	if c.Share < 0 || c.Share > 100 || v.set("context.share") && c.Share == 0 {
 		v.fault("context.share", "write a number of percent, 1 to 100", "%d is no share", c.Share)
 		return

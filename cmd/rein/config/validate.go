@@ -219,6 +219,7 @@ func (v *validator) model(at string, m Model, known Known) {
 	if m.Model == "" {
 		v.fault(at, "write model: NAME", "no model")
 	}
+	v.window(at+".context_window", m.ContextWindow)
 	if m.Vendor == "script" { // a relative path would be looked for wherever rein is started
 		v.absolute(at+".model", m.Model)
 	}
