@@ -147,12 +147,9 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	m, err := resolveModel(file.Config, f.model, f.baseURL)
+	m, err := f.chosen(file.Config)
 	if err != nil {
 		return o, nil, err
-	}
-	if f.keyEnv != "" {
-		m.Key = config.Key{Env: f.keyEnv}
 	}
 	limits, err := resolveLimits(cmd, file.Config.Limits, f.limits)
 	if err != nil {
@@ -161,9 +158,6 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	checked, err := a.acceptance(target, f.acceptance)
 	if err != nil {
 		return o, nil, err
-	}
-	if f.price.Known {
-		m.Price = sourced(f.price, "--price")
 	}
 	if err := checkPrice(m, limits); err != nil {
 		return o, nil, err
@@ -215,6 +209,18 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Telemetry: a.collector.record(),
 		Version:   buildVersion().Version, Model: modelName(m), PriceSource: priceSource(m, back.config), ConfigHash: hash, Control: true,
 	}, worker, nil
+}
+
+// chosen is the model that the flags, or the configuration, name.
+func (f *runFlags) chosen(c config.Config) (config.Model, error) {
+	m, err := resolveModel(c, f.model, f.baseURL)
+	if f.keyEnv != "" {
+		m.Key = config.Key{Env: f.keyEnv}
+	}
+	if f.price.Known {
+		m.Price = sourced(f.price, "--price")
+	}
+	return m, err
 }
 
 // workspaceDir is the absolute path of --workspace, which must be a directory.
