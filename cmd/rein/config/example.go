@@ -100,6 +100,10 @@ limits:
 # prices:
 #   openai/gpt-5: 1.25,10,0.125
 
+# A tool for the model that finds the lines of one file that match, also in long
+# output that was spilled.
+# search: true
+
 # Shell sessions for the model: commands that share a directory and exported
 # variables. Without max it has none, and each command starts afresh.
 # sessions:
