@@ -210,7 +210,7 @@ func (r *runner) record(kind audit.Kind, callID string, data any) error {
 // emit tells the watcher, if there is one.
 func (r *runner) emit(e Event) {
 	r.desk.note(e)
-	if r.o.Events == nil || r.past.Driving() {
+	if r.o.Events == nil {
 		return
 	}
 	r.events.Lock()
@@ -228,7 +228,9 @@ func (r *runner) warn(format string, args ...any) {
 	r.mu.Lock()
 	r.report.Warnings = append(r.report.Warnings, text)
 	r.mu.Unlock()
-	r.emit(Event{Kind: EventWarning, Text: text})
+	if !r.past.Driving() { // else it was told then
+		r.emit(Event{Kind: EventWarning, Text: text})
+	}
 }
 
 func (r *runner) warnLimit(w budget.Warning) { r.warn("%s", w) }

@@ -121,10 +121,10 @@ func (r *runner) brake(b *budget.Breach) {
 	if known {
 		return
 	}
-	r.emit(Event{Kind: EventBrake, Text: brake.String()})
 	if r.past.Binding() {
 		return
 	}
+	r.emit(Event{Kind: EventBrake, Text: brake.String()})
 	if err := r.record(audit.KindBrake, "", brake); err != nil {
 		r.warn("%v", err)
 	}

@@ -101,7 +101,7 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 		rec.ended = true
 	case audit.KindModelRequest, audit.KindModelReply, audit.KindTool, audit.KindVerdict:
 		return rec.takeSaid(r, notes)
-	case audit.KindSandboxRenewed, audit.KindLimit, audit.KindBrake:
+	case audit.KindSandboxRenewed, audit.KindLimit, audit.KindBrake, audit.KindRound:
 		rec.said = append(rec.said, saying{kind: r.Kind, time: r.Time, data: r.Data})
 	case audit.KindCallIntent, audit.KindFileIntent, audit.KindSessionIntent:
 		if strings.HasPrefix(r.CallID, callPrefix) { // a worker's, not one of the run's own

@@ -197,6 +197,12 @@ func (r *runner) follow(s saying) error {
 		r.mu.Unlock()
 		_, err := r.tree.SetLimit(c.Name, c.Amount)
 		return err
+	case audit.KindRound:
+		var v Verdict
+		if err := json.Unmarshal(s.data, &v); err != nil {
+			return err
+		}
+		r.retries = v.Round
 	case lostRequest:
 		r.tree.Spend(budget.Spent{Tokens: lostTokens(s)}) // a limit that it passes stops the work at the next step
 	}

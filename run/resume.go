@@ -166,7 +166,9 @@ type resumptionRecord struct {
 func (r *runner) recordResumption(rec *record) error {
 	again := Resumption{At: time.Now(), SilentMS: time.Since(rec.last).Milliseconds(), Head: rec.head}
 	r.report.Resumed = append(rec.resumed, again)
-	r.warn("the run was resumed: the process that had begun it was ended, and nothing was recorded for %s", time.Duration(again.SilentMS)*time.Millisecond)
+	text := fmt.Sprintf("the run was resumed: the process that had begun it was ended, and nothing was recorded for %s", time.Duration(again.SilentMS)*time.Millisecond)
+	r.report.Warnings = append(r.report.Warnings, text)
+	r.emit(Event{Kind: EventWarning, Text: text})
 	_, err := r.log.Append(audit.Entry{Kind: audit.KindRunResumed, RunID: r.o.ID, TraceID: r.o.TraceID, SandboxID: rec.sandboxID(),
 		Data: resumptionRecord{Resumption: again, PID: os.Getpid(), Entries: rec.entries, Dropped: rec.surplus, Call: rec.call}})
 	return err

@@ -47,7 +47,11 @@ func (s *Session) WorkContext(ctx context.Context) (context.Context, context.Can
 func (s *Session) Masker() *secret.Masker { return s.r.o.Masker }
 
 // Emit tells the watcher of an event; its Time is set here.
-func (s *Session) Emit(e Event) { s.r.emit(e) }
+func (s *Session) Emit(e Event) {
+	if !s.r.past.Driving() {
+		s.r.emit(e)
+	}
+}
 
 // Warn puts a sentence into the report and tells the watcher.
 func (s *Session) Warn(format string, args ...any) { s.r.warn(format, args...) }

@@ -33,6 +33,7 @@ type app struct {
 	collector *collector // nil: nobody is told of it
 
 	configPath   string
+	keyless      bool           // nobody is asked anything: keys are not read
 	providerKeys []secret.Value // those read so far
 }
 

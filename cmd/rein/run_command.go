@@ -58,9 +58,17 @@ type runFlags struct {
 	limits                 config.Limits
 	context                config.Context
 	price                  config.Price
+
+	resume bool // a run that there is already
 }
 
 func (a *app) runCommand() *cobra.Command {
+	cmd, _ := a.newRun()
+	return cmd
+}
+
+// newRun is the command with its flags.
+func (a *app) newRun() (*cobra.Command, *runFlags) {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use: "run [flags] TASK", Short: "give a task to an agent in a sandbox", Long: runHelp,
@@ -77,6 +85,9 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			o, m, err := a.runOptions(cmd, f, task)
 			if err != nil {
+				return err
+			}
+			if o.Invocation, err = a.invocation(cmd, task); err != nil {
 				return err
 			}
 			return a.run(cmd.Context(), o, m, f)
@@ -105,7 +116,7 @@ func (a *app) runCommand() *cobra.Command {
 	limitFlags(cmd, &f.limits)
 	contextFlags(cmd, &f.context)
 	fl.Var(textValue[config.Price, *config.Price]{&f.price, "in,out"}, "price", "dollars per million tokens of the model, INPUT,OUTPUT[,CACHED[,CACHE_WRITE]]; instead of the configured and the published")
-	return cmd
+	return cmd, f
 }
 
 // What the flags that name a model say, here and for "rein probe".
@@ -290,7 +301,7 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 	a.warnUnattended(o)
 	p := a.newProgress()
 	a.shown, o.Events = p, p.event
-	report, err := run.Do(ctx, o, w)
+	report, err := doing(f)(ctx, o, w)
 	p.end()
 	a.collector.end(a.err, o.Masker)
 	if report == nil {

@@ -24,7 +24,8 @@ beginning of it, or "last".`
 func (a *app) runsCommand() *cobra.Command {
 	return group("runs", "what runs left behind: reports, records, patches", runsHelp,
 		a.runsListCommand(), a.runsShowCommand(), a.runsReportCommand(), a.runsVerifyCommand(), a.runsApplyCommand(),
-		a.runsLimitCommand(), a.runsApproveCommand(), a.runsStopCommand())
+		a.runsLimitCommand(), a.runsApproveCommand(), a.runsStopCommand(),
+		a.runsResumeCommand(), a.runsReplayCommand())
 }
 
 func (a *app) runsListCommand() *cobra.Command {
