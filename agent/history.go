@@ -22,10 +22,11 @@ func remember(mc model.ToolCall, call tool.Call, res tool.Result) history.Result
 		Background          bool
 	}
 	_ = json.Unmarshal(call.Arguments, &args) // what is missing is not shown
-	what := call.Name
-	if subject := firstOf(args.Command, args.Path, args.Wait); subject != "" {
-		what += " " + subject
+	subject := firstOf(args.Command, args.Path, args.Wait)
+	if custom := strings.TrimSpace(string(call.Arguments)); subject == "" && call.Name != tool.SandboxCreate && custom != "{}" {
+		subject = custom // of a tool of the host's own
 	}
+	what := strings.TrimSpace(call.Name + " " + subject)
 	r := history.Result{
 		ToolResult: model.ToolResult{ID: mc.ID, Name: mc.Name, Content: wrap(call.Name, res), IsError: !res.OK},
 		What:       what, Outcome: outcome(res),
@@ -35,7 +36,7 @@ func remember(mc model.ToolCall, call tool.Call, res tool.Result) history.Result
 		r.Line = telling(res)
 	}
 	place(&r, res)
-	r.Facts = facts(call.Name, firstOf(args.Command, args.Path, args.Wait), r, res)
+	r.Facts = facts(call.Name, subject, r, res)
 	return r
 }
 
@@ -67,6 +68,9 @@ func outcome(res tool.Result) string {
 	return "outcome not known"
 }
 
+// excerpted is more of a result than a reference shows, in bytes.
+const excerpted = 640
+
 // place says where the text of a result can be read again.
 func place(r *history.Result, res tool.Result) {
 	switch {
@@ -84,6 +88,7 @@ func place(r *history.Result, res tool.Result) {
 		if res.Err != nil {
 			r.Excerpt = res.Err.Message + "\n" + r.Excerpt
 		}
+		r.Excerpt = evidence.Cut(r.Excerpt, excerpted) // not all of it for as long as the run lasts
 	}
 }
 
@@ -96,6 +101,8 @@ func facts(name, subject string, r history.Result, res tool.Result) []history.Fa
 		}
 	}
 	switch {
+	case res.Err != nil && res.Err.Code == tool.CodeNotAccepted:
+		return append(all, notAccepted(res.Err.Message))
 	case res.Err != nil && res.Err.Code == codeNotExecuted || subject == "":
 		return all
 	case res.Background != nil:
@@ -108,6 +115,11 @@ func facts(name, subject string, r history.Result, res tool.Result) []history.Fa
 		return all
 	}
 	return append(all, history.Fact{Kind: history.Command, Name: subject, State: r.Outcome, Open: !res.OK, Line: r.Line})
+}
+
+// notAccepted is the fact that the checks failed.
+func notAccepted(why string) history.Fact {
+	return history.Fact{Kind: history.Check, Name: "acceptance", State: why, Open: true}
 }
 
 func sized(f *tool.File) string {

@@ -28,6 +28,7 @@ type config struct {
 	bytes    int64  // printed by each throughput run
 	latency  bool
 	flood    bool
+	loop     bool
 	stress   bool
 	docker   string // a Docker daemon's address
 	image    string // an image it has
@@ -44,10 +45,11 @@ func main() {
 	flag.Int64Var(&c.bytes, "bytes", 1<<30, "bytes printed by each throughput run")
 	flag.BoolVar(&c.latency, "latency", false, "only: time to a ready sandbox and of one command")
 	flag.BoolVar(&c.flood, "flood", false, "only: throughput and memory of commands that print a lot")
+	flag.BoolVar(&c.loop, "loop", false, "only: what the loop costs by itself, and the memory of many runs at once")
 	flag.BoolVar(&c.stress, "stress", false, "only: many sandboxes at once, and what they leave")
 	flag.Parse()
-	if !c.latency && !c.flood && !c.stress {
-		c.latency, c.flood = true, true
+	if !c.latency && !c.flood && !c.stress && !c.loop {
+		c.latency, c.flood, c.loop = true, true, true
 	}
 	c.docker, c.image, c.rootfs = os.Getenv("REIN_BENCH_DOCKER"), os.Getenv("REIN_BENCH_IMAGE"), os.Getenv("REIN_BENCH_ROOTFS")
 
@@ -77,6 +79,11 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	if c.flood {
 		if err := flood(ctx, c); err != nil {
+			return err
+		}
+	}
+	if c.loop {
+		if err := loop(ctx, c); err != nil {
 			return err
 		}
 	}

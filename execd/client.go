@@ -52,9 +52,8 @@ func NewClient(opts Options) *Client {
 		},
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // lengths and ranges are of the file
-		ReadBufferSize:      64 << 10,
-		WriteBufferSize:     64 << 10,
+		DisableCompression:  true,     // lengths and ranges are of the file
+		ReadBufferSize:      16 << 10, // kept by each connection, also idle ones of a thousand runs
 	}
 	c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse

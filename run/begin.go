@@ -113,7 +113,7 @@ func begin(o Options) (_ *runner, err error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, err
 	}
-	r.log, err = audit.Create(filepath.Join(r.dir, AuditFile), audit.Options{Masker: o.Masker})
+	r.log, err = audit.Create(filepath.Join(r.dir, AuditFile), audit.Options{Masker: o.Masker, Sync: o.SyncRecords})
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func (r *runner) claim() (err error) {
 	if reported() {
 		return over
 	}
-	r.log, err = audit.Open(filepath.Join(r.dir, AuditFile), audit.Options{Masker: r.o.Masker, ContinueTorn: true})
+	r.log, err = audit.Open(filepath.Join(r.dir, AuditFile), audit.Options{Masker: r.o.Masker, Sync: r.o.SyncRecords, ContinueTorn: true})
 	switch {
 	case audit.ErrorKindOf(err) == audit.ErrorLocked:
 		return &ResumeError{RunID: r.o.ID, Reason: "another process works on it", hint: "wait until that has ended"}

@@ -84,6 +84,9 @@ type Options struct {
 
 	// KeepOutput keeps the spilled output of calls with the artifacts, masked.
 	KeepOutput bool
+	// SyncRecords has each record of the audit log on the disk (fsync) before the
+	// work goes on.
+	SyncRecords bool
 	// NoTranscript writes no transcript.jsonl.
 	NoTranscript bool
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -20,7 +21,7 @@ import (
 type Set struct {
 	tools   []Tool
 	close   func(context.Context)
-	schemas []*jsonschema.Resolved
+	schemas []func() (*jsonschema.Resolved, error)
 	sandbox func() string
 }
 
@@ -36,11 +37,11 @@ func NewSet(sandboxID func() string, tools ...Tool) (*Set, error) {
 		if slices.ContainsFunc(s.tools[:i], func(o Tool) bool { return o.Name == t.Name }) {
 			return nil, fmt.Errorf("tool: two tools are named %q", t.Name)
 		}
-		schema, err := resolve(t.Schema)
-		if err != nil {
+		if _, err := resolve(t.Schema); err != nil {
 			return nil, fmt.Errorf("tool: schema of %s: %w", t.Name, err)
 		}
-		s.schemas = append(s.schemas, schema)
+		// Made again for the first call: few tools are called, and each is large.
+		s.schemas = append(s.schemas, sync.OnceValues(func() (*jsonschema.Resolved, error) { return resolve(t.Schema) }))
 	}
 	return s, nil
 }
@@ -90,7 +91,11 @@ func (s *Set) dispatch(ctx context.Context, c Call) Result {
 	if err != nil {
 		return Fail(OpArguments, CodeInvalidJSON, err.Error(), "send the arguments as one JSON object")
 	}
-	if err := s.schemas[i].Validate(args); err != nil {
+	schema, err := s.schemas[i]()
+	if err != nil {
+		return Fail(OpArguments, CodeInternal, err.Error(), "")
+	}
+	if err := schema.Validate(args); err != nil {
 		where, what := fault(err)
 		return Fail(OpArguments, CodeInvalidArguments, where+": "+what,
 			"correct "+where+"; the tool's schema says what it takes")
