@@ -59,6 +59,7 @@ func (c *conversation) judged(v *run.Verdict) {
 	if v == nil {
 		return
 	}
+	c.history.Note(notAccepted(v.Why()))
 	res := tool.Fail(tool.OpKill, tool.CodeNotAccepted, v.Why(), v.Hint())
 	res.SandboxID, res.Stdout = c.s.Sandbox().ID(), v.Details()
 	c.say("Your work is not accepted yet: rein ran its acceptance checks. What they found:\n\n" + wrap("acceptance", res))

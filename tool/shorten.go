@@ -9,11 +9,19 @@ import (
 
 // Shortened returns the result with no more than so many bytes of output or
 // content shown, cut from what the command printed or the file holds, with
-// exact counts and the place to read on. A result that cannot be shortened is
-// returned as it is.
+// exact counts and the place to read on. Of a result that came from a record,
+// what is shown is cut again.
 func (r Result) Shortened(bytes int) Result {
-	if r.shorten != nil && bytes > 0 {
+	switch {
+	case bytes <= 0 || len(r.Stdout)+len(r.Stderr) <= bytes:
+	case r.shorten != nil:
 		r.shorten(&r, bytes)
+	default:
+		shown := evidence.Show(evidence.Text([]byte(r.Stdout)), evidence.Text([]byte(r.Stderr)), evidence.Options{Bytes: bytes, AsIs: true})
+		r.Stdout, r.Stderr, r.Truncated = shown.Stdout.Text, shown.Stderr.Text, true
+		if r.Spill == nil {
+			r.Spill = r.Kept
+		}
 	}
 	return r
 }
