@@ -190,6 +190,7 @@ func TestHeldOut(t *testing.T) {
 	if err != nil || len(more) == 0 {
 		t.Fatalf("no sources: %v", err)
 	}
+	logs := corpus(t)
 	for _, name := range append(sources, more...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -198,7 +199,7 @@ func TestHeldOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range corpus(t) {
+		for _, l := range logs {
 			if !l.HeldOut {
 				continue
 			}
