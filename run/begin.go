@@ -84,7 +84,7 @@ func (o *Options) check() error {
 	if err := o.checkApproval(); err != nil {
 		return err
 	}
-	return o.checkAcceptance()
+	return errors.Join(o.checkAcceptance(), o.checkOutput())
 }
 
 // begin makes the run's directory and its record.

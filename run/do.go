@@ -63,7 +63,8 @@ type runner struct {
 	box     *sandbox.Sandbox
 	renewer *renewer
 
-	desk *desk // what other processes see of it
+	desk   *desk   // what other processes see of it
+	mirror *mirror // nil without an output directory
 
 	mu         sync.Mutex
 	report     *Report
@@ -122,9 +123,14 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the sandbox could not be created"}, err), err
 	}
 	defer r.destroy(ctx)
-	if err := errors.Join(r.copyIn(work), r.keepInputs()); err != nil {
+	if err := errors.Join(r.copyIn(work), r.keepInputs(), r.openOutput(work)); err != nil {
 		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the inputs could not be copied in"}, err), err
 	}
+	defer func() {
+		if err := r.mirror.close(); err != nil {
+			r.warn("the output directory could not be closed: %v", err)
+		}
+	}()
 	ended := r.renewer.start(work, stop)
 	out, err = r.work(work, w)
 	stop(nil)

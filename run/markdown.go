@@ -83,6 +83,8 @@ Artifacts:
 {{range .Artifacts}}
 - {{code .Path}}, {{.Bytes}} bytes, SHA-256 {{.SHA256}}{{end}}{{range .Unfetched}}
 - left out: {{code .Path}}: {{line .Reason}}{{end}}
+{{end}}{{with .Output}}
+Output directory {{code .Dir}}: {{.Files}} files, {{.Bytes}} bytes.
 {{end}}{{if .Warnings}}
 ## Warnings
 {{range .Warnings}}

@@ -62,8 +62,9 @@ type Report struct {
 	Artifacts []Artifact `json:"artifacts,omitempty"`
 	// Unfetched are files and directories among the artifacts that could not be
 	// brought out, and why.
-	Unfetched []Skipped `json:"artifacts_unfetched,omitempty"`
-	Cleanup   Cleanup   `json:"cleanup"`
+	Unfetched []Skipped   `json:"artifacts_unfetched,omitempty"`
+	Output    *OutputInfo `json:"output,omitempty"`
+	Cleanup   Cleanup     `json:"cleanup"`
 
 	// Approvals is nil when nothing was asked and no rule forbade anything.
 	Approvals *Approvals `json:"approvals,omitempty"`

@@ -199,6 +199,9 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 	work, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	defer r.serve(stop)()
+	if r.o.Output != "" {
+		r.warn("%s is as the process that was ended left it: it is not kept up to date after a resumption", r.o.Output)
+	}
 	if err := r.attach(ctx, rec); err != nil {
 		if kind := sandbox.KindOf(err); kind == sandbox.KindNotFound || kind == sandbox.KindLost {
 			return r.compose(ctx, w, rec, err)

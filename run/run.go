@@ -78,6 +78,10 @@ type Options struct {
 	// at a time; it must not block for long. Nil tells nobody.
 	Events func(Event)
 
+	// Output is a directory of this host, absolute, that has the workspace's new
+	// and changed files, brought up to date after every call: what a lost sandbox
+	// leaves. Files of others in it are not touched. Empty: none.
+	Output string
 	// Control lets other processes of this user ask, change and stop the run over
 	// a socket in its directory (package control).
 	Control bool

@@ -169,6 +169,7 @@ func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 	if old, err := r.followCall(c, step, res, true); old || err != nil {
 		return err
 	}
+	r.mirror.after(c)
 	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: Summarize(c, r.o.Masker), OK: res.OK,
 		ExitCode: res.ExitCode, Timeout: res.Timeout, Code: code, Bytes: res.OutputBytes, DurationMS: res.DurationMS}})
 	return r.recordCall(c, step, res, true)

@@ -1,0 +1,91 @@
+package run_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/run"
+)
+
+// The output directory has what has changed, after each call and at the end, and
+// nobody else's file is touched.
+func TestOutputDirectory(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Workspace.Dir = lay(t, map[string]string{"same": "s", "a": "one", ".gitignore": "built\n"})
+	o.Output = filepath.Join(t.TempDir(), "out", "put")
+	if err := os.MkdirAll(o.Output, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(o.Output, "mine"), []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(o.Output, name))
+		if err != nil {
+			return "none"
+		}
+		return string(data)
+	}
+	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		shell(t, ctx, s, "echo two > a; mkdir d; echo n > d/new; echo b > built; echo x > mine; ln -s /etc/passwd link")
+		if out("a") != "two\n" || out("d/new") != "n\n" {
+			t.Errorf("after a call: %q, %q", out("a"), out("d/new"))
+		}
+		shell(t, ctx, s, "rm d/new; echo three > a")
+		return done("made")
+	})
+	for name, want := range map[string]string{"a": "three\n", "d/new": "none", "built": "none", "same": "none", "mine": "mine", "link": "none"} {
+		if got := out(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if rep.Output == nil || rep.Output.Files != 1 || len(rep.Output.Skipped) != 1 || rep.Output.Skipped[0].Path != "mine" {
+		t.Errorf("%+v", rep.Output)
+	}
+	if n := strings.Count(recorded(t, rep), `"kind":"`+string(audit.KindOutput)+`"`); n != 2 {
+		t.Errorf("%d passes are recorded", n)
+	}
+	for _, d := range []string{".", "d"} {
+		items, _ := os.ReadDir(filepath.Join(o.Output, d))
+		for _, it := range items {
+			if strings.HasPrefix(it.Name(), ".rein-") {
+				t.Errorf("%s is left", it.Name())
+			}
+		}
+	}
+}
+
+// A sandbox that is lost leaves what it held after the last call.
+func TestOutputOfALostSandbox(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Output = filepath.Join(t.TempDir(), "out")
+	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		shell(t, ctx, s, "echo kept > a")
+		if err := o.Provider.Kill(ctx, s.Sandbox().ID()); err != nil {
+			t.Error(err)
+		}
+		shell(t, ctx, s, "echo lost > b")
+		return run.Outcome{Reason: run.Lost}, nil
+	})
+	data, err := os.ReadFile(filepath.Join(o.Output, "a"))
+	if err != nil || string(data) != "kept\n" || rep.Reason != run.Lost || rep.Output == nil || rep.Output.Files != 1 {
+		t.Errorf("%q, %v, %s, %+v", data, err, rep.Reason, rep.Output)
+	}
+}
+
+func TestOutputInTheWorkspace(t *testing.T) {
+	dir := lay(t, map[string]string{"a/b": "x"})
+	for _, out := range []string{dir, filepath.Join(dir, "a"), filepath.Dir(dir), "relative"} {
+		o := options(t)
+		o.Workspace.Dir, o.Output = dir, out
+		if _, err := run.Do(t.Context(), o, worker(nil)); err == nil {
+			t.Errorf("%s is accepted", out)
+		}
+	}
+}
