@@ -30,6 +30,10 @@ other.
        asked about, a lost sandbox and a network rule that a server cannot
        enforce are fatal
 
+  a5   the brakes: an endless loop ends at its timeouts, its sandbox is never
+       renewed and is destroyed; work that gets on is renewed, and never past the
+       absolute end
+
 Exits 0 when all pass, 1 when one fails, 2 for a usage error.`
 
 // experiments are what "rein lab" runs, by name.
@@ -40,6 +44,7 @@ var experiments = []struct {
 	{"a1", lab.A1},
 	{"a2", lab.A2},
 	{"a3", lab.A3},
+	{"a5", lab.A5},
 }
 
 // labFlags are the flags of "rein lab".
