@@ -67,7 +67,9 @@ func (r *runner) cleared(ctx context.Context, rec *record) Cleanup {
 	if err := r.clear(context.WithoutCancel(ctx)); err != nil {
 		return Cleanup{Error: err.Error(), Remedy: "rein sandbox kill " + rec.sandboxID()}
 	}
-	_, err := r.o.Provider.Get(context.WithoutCancel(ctx), rec.sandboxID())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.DefaultOpTimeout)
+	defer cancel()
+	_, err := r.o.Provider.Get(ctx, rec.sandboxID())
 	if sandbox.KindOf(err) != sandbox.KindNotFound {
 		return Cleanup{Error: "it could not be verified", Remedy: "rein sandbox kill " + rec.sandboxID()}
 	}

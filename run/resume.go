@@ -288,6 +288,8 @@ func (rec *record) deadline(l budget.Limits) time.Time {
 
 // clear destroys what was made for a run whose work never began.
 func (r *runner) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sandbox.KillTimeout)
+	defer cancel()
 	left, err := r.o.Provider.List(ctx, map[string]string{LabelRun: r.o.ID})
 	if err != nil {
 		return err
