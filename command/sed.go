@@ -148,8 +148,10 @@ func (p *sedScript) command() bool {
 		}
 		delimiter := p.s[0]
 		p.s = p.s[1:]
-		if !p.until(delimiter) || !p.until(delimiter) {
-			return false
+		for range 2 {
+			if !p.until(delimiter) {
+				return false
+			}
 		}
 		if c == 's' {
 			p.skip("gpiImM0123456789")

@@ -245,9 +245,7 @@ func (w *walker) wrapper(c Simple, how *wrapped) {
 		return
 	}
 	c.Opaque = !seen || len(inner) == 0 && !how.alone
-	for _, a := range assigns {
-		c.Assigns = append(c.Assigns, a)
-	}
+	c.Assigns = append(c.Assigns, assigns...)
 	w.add(c)
 	if !seen || len(inner) == 0 {
 		return
