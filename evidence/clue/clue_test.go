@@ -151,11 +151,18 @@ func FuzzScanner(f *testing.F) {
 }
 
 func BenchmarkScan(b *testing.B) {
-	in := []byte(strings.Repeat("2026-11-29T17:43:02Z INFO request done path=/v1/items status=200 bytes=5120 took=12ms\ngcc -Wall -c -o build/app/parse.o src/app/parse.c\n", 6000))
-	b.SetBytes(int64(len(in)))
-	for b.Loop() {
-		s := clue.Index(64 << 10)
-		s.Write(in)
-		s.Lines()
+	for name, text := range map[string]string{
+		"log": "2026-11-29T17:43:02Z INFO request done path=/v1/items status=200 bytes=5120 took=12ms\ngcc -Wall -c -o build/app/parse.o src/app/parse.c\n",
+		"yes": "y\n",
+	} {
+		b.Run(name, func(b *testing.B) {
+			in := []byte(strings.Repeat(text, (1<<20)/len(text)))
+			b.SetBytes(int64(len(in)))
+			for b.Loop() {
+				s := clue.Index(64 << 10)
+				s.Write(in)
+				s.Lines()
+			}
+		})
 	}
 }

@@ -87,7 +87,31 @@ func (s *Scanner) Write(p []byte) {
 		}
 		s.number++
 		p = p[i+1:]
+		p = p[s.skip(p):]
 	}
+}
+
+// skip takes what only repeats the last line, and returns its length.
+func (s *Scanner) skip(p []byte) (n int) {
+	if len(s.same) == 0 || len(s.same) == MaxLine || s.same[len(s.same)-1] != '\n' {
+		return 0
+	}
+	for len(p)-n >= len(s.same) && p[n] == s.same[0] && bytes.Equal(p[n:][:len(s.same)], s.same) {
+		n += len(s.same)
+	}
+	times := n / len(s.same)
+	s.offset += int64(n)
+	s.number += int64(times)
+	s.repeat(times)
+	return n
+}
+
+// repeat counts lines that are the same as the one before: one of them is
+// enough.
+func (s *Scanner) repeat(times int) {
+	s.counts[s.reading.shape>>(32-shapeBits)] += uint32(times)
+	s.lines += times
+	s.follow = max(0, s.follow-times)
 }
 
 // hold keeps the beginning of a line that is not all there.
@@ -124,9 +148,11 @@ func (s *Scanner) Skip(size, newlines int64) {
 
 // take judges a line: l is all of it, or its first MaxLine bytes.
 func (s *Scanner) take(l []byte) {
-	if !bytes.Equal(l, s.same) {
-		s.same, s.reading = append(s.same[:0], l...), read(l)
+	if len(l) < MaxLine && bytes.Equal(l, s.same) {
+		s.repeat(1)
+		return
 	}
+	s.same, s.reading = append(s.same[:0], l...), read(l)
 	r := s.reading
 	shape := uint16(r.shape >> (32 - shapeBits))
 	if s.counts[shape] == 0 {
