@@ -24,6 +24,11 @@ const after = 30*time.Second + 20*time.Second + run.SaveTimeout + 2*sandbox.Kill
 // Judge says what is wrong with a run: nothing, if rein is right.
 func Judge(x *Played) []string {
 	j := &judge{Played: x}
+	if x.Report == nil { // the next process could not go on, and the sandbox ends by itself
+		j.check(x.Plan.NoTranscript || strings.Contains(x.Err.Error(), "it has ended"), "it could not be resumed: %v", x.Err)
+		j.expired()
+		return j.faults
+	}
 	j.limits()
 	j.conversation()
 	j.sandboxes()
@@ -68,6 +73,10 @@ func (j *judge) limits() {
 		}
 		most += timeout + sandbox.VerifyTimeout + sandbox.InterruptTimeout
 	}
+	words := 1
+	if j.Crashed { // what the process that was ended did on its way out took time, too
+		most, words = most+after, 2
+	}
 	took := rep.EndedAt.Sub(j.Start)
 	j.check(took <= most, "it took %s of %s, and at most %s with its end", took, l.MaxWallTime, most)
 	j.check(rep.Time.TotalMS == rep.Time.WorkingMS+rep.Time.WaitingMS && rep.Time.WaitingMS >= 0, "times: %+v", rep.Time)
@@ -81,7 +90,7 @@ func (j *judge) limits() {
 			withoutTools++
 		}
 	}
-	j.check(withoutTools <= 1, "%d last words", withoutTools)
+	j.check(withoutTools <= words, "%d last words", withoutTools)
 	absolute := j.Start.Add(l.MaxWallTime + budget.Margin + 5*time.Second)
 	for i, end := range j.Provider.Ends {
 		moved := i == 0 && (rep.SandboxID == "" || len(j.Provider.Ends) > 1 || len(j.Plan.Provider.Renew) > 0) // it was too late, and that was seen to, or could not be
@@ -154,6 +163,9 @@ func (j *judge) answered(i int) {
 			Reduced        string // it was too large a part of the request, and is a reference
 			Stdout, Stderr string
 		}
+		if len(lines) == 1 && strings.HasPrefix(r.Content, `{"reduced":`) {
+			continue // a reference that quotes nothing
+		}
 		if len(lines) < 3 || json.Unmarshal([]byte(lines[1]), &res) != nil {
 			j.fault("request %d: the result of %.20q is not marked JSON: %.200q", i, r.Name, r.Content)
 			continue
@@ -176,8 +188,13 @@ func (j *judge) sandboxes() {
 	}
 	j.check(!c.OK || len(left) == 0, "left: %d, and the report says %+v", len(left), c)
 	j.check(c.OK || c.Error != "" && c.Remedy != "", "a sandbox may be left, and the report says %+v", c)
-	time.Sleep(j.Plan.Limits.MaxWallTime + budget.Margin + time.Second) // its own end
-	left, err = j.Provider.Memory.List(context.Background(), nil)
+	j.expired()
+}
+
+// expired wants what is left gone once its own end has come.
+func (j *judge) expired() {
+	time.Sleep(j.Plan.Limits.MaxWallTime + budget.Margin + time.Minute)
+	left, err := j.Provider.Memory.List(context.Background(), nil)
 	j.check(err == nil && len(left) == 0, "left past the absolute end: %v, %v", left, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rein-sh/rein/model"
@@ -62,6 +63,25 @@ type Model struct {
 
 	mu   sync.Mutex
 	Seen []Seen
+}
+
+// process is the model as one process has it: nothing reaches it, and nothing
+// comes from it, once that was ended.
+type process struct {
+	*Model
+	dead *atomic.Bool
+}
+
+func (p process) Generate(ctx context.Context, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
+	gone := &model.Error{Kind: model.KindUnknown, Model: p.Name(), Message: "the process was ended"}
+	if p.dead.Load() {
+		return nil, gone
+	}
+	reply, err := p.Model.Generate(ctx, req, emit)
+	if p.dead.Load() {
+		return nil, gone
+	}
+	return reply, err
 }
 
 // Seen is one request, as it was, and what became of it.

@@ -2,9 +2,12 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/rein-sh/rein/agent"
@@ -21,34 +24,23 @@ type Played struct {
 	Err      error
 	Dir      string
 	Start    time.Time
-	Events   []run.Event
+	// Crashed: a process was ended in the middle, and another went on.
+	Crashed bool
 }
 
 // Outlive is longer than a deaf model takes its time.
 const Outlive = 4 * time.Hour
 
 // Play runs a plan below dir. It belongs in a testing/synctest bubble, where
-// hours pass at once.
+// hours pass at once. Without a report the run could not be resumed, and may not.
 func Play(p Plan, dir string) (*Played, error) {
 	memory := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: dir})
 	defer memory.Close()
 	x := &Played{Plan: p, Model: &Model{Plan: p}, Provider: NewFaulty(memory, p), Start: time.Now()}
-	defer x.Provider.Stop()
-	w, err := agent.New(agent.Options{Model: x.Model, MaxOutputTokens: p.MaxOutput, Price: p.Price, OnDenial: p.OnDenial, Retries: p.Retries})
+	defer func() { x.Provider.Stop() }()
+	o, err := x.options(dir)
 	if err != nil {
 		return nil, err
-	}
-	o := run.Options{
-		Task: "the task", Provider: x.Provider, Limits: p.Limits, StateDir: filepath.Join(dir, "state"),
-		Accept: p.Accept, Protect: p.Protect, Artifacts: p.Artifacts, NoShell: p.NoShell,
-		NoTranscript: p.NoTranscript, KeepOutput: p.KeepOutput, Version: "soak", Model: x.Model.Name(),
-		Events: func(e run.Event) { x.Events = append(x.Events, e) },
-	}
-	if p.Inputs != nil {
-		o.Workspace.Dir = filepath.Join(dir, "inputs")
-		if err := lay(o.Workspace.Dir, p.Inputs); err != nil {
-			return nil, err
-		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -57,12 +49,111 @@ func Play(p Plan, dir string) (*Played, error) {
 	}
 	// Never is found by its goroutines; a run that lives on and on is not.
 	defer time.AfterFunc(1000*time.Hour, func() { panic("the run does not end:\n" + p.String()) }).Stop()
-	x.Report, x.Err = run.Do(ctx, o, w)
+	crash := &crash{x: x, from: filepath.Join(o.StateDir, "runs", o.ID), to: filepath.Join(dir, "resumed", "runs", o.ID)}
+	work, end := context.WithCancel(ctx)
+	defer end()
+	crash.end, o.Events = end, crash.event
+	var dead atomic.Bool
+	crash.dead = &dead
+	w, err := x.worker(&dead)
+	if err != nil {
+		return nil, err
+	}
+	x.Report, x.Err = run.Do(work, o, w)
+	if crash.next != nil {
+		x.Provider, x.Crashed = crash.next, true
+		if crash.err != nil {
+			return nil, crash.err
+		}
+		o.StateDir, o.Provider, o.Events = filepath.Join(dir, "resumed"), x.Provider, nil
+		if w, err = x.worker(new(atomic.Bool)); err != nil {
+			return nil, err
+		}
+		x.Report, x.Err = run.Resume(ctx, o, w.(run.Resumer))
+	}
 	if x.Report == nil {
+		if _, ok := errors.AsType[*run.ResumeError](x.Err); ok {
+			return x, nil
+		}
 		return nil, fmt.Errorf("there is no report: %w", x.Err)
 	}
 	x.Dir = x.Report.Dir
 	return x, nil
+}
+
+func (x *Played) worker(dead *atomic.Bool) (run.Worker, error) {
+	p := x.Plan
+	return agent.New(agent.Options{Model: process{x.Model, dead}, MaxOutputTokens: p.MaxOutput, Price: p.Price, OnDenial: p.OnDenial, Retries: p.Retries})
+}
+
+func (x *Played) options(dir string) (run.Options, error) {
+	p := x.Plan
+	o := run.Options{
+		ID: run.NewID(), Task: "the task", Provider: x.Provider, Limits: p.Limits, StateDir: filepath.Join(dir, "state"),
+		Accept: p.Accept, Protect: p.Protect, Artifacts: p.Artifacts, NoShell: p.NoShell,
+		NoTranscript: p.NoTranscript, KeepOutput: p.KeepOutput, Version: "soak", Model: x.Model.Name(),
+	}
+	if p.Inputs == nil {
+		return o, nil
+	}
+	o.Workspace.Dir = filepath.Join(dir, "inputs")
+	return o, lay(o.Workspace.Dir, p.Inputs)
+}
+
+// crash ends a process at one of its events: what it has written by then is all
+// that the next one finds, and what it does from then on reaches nobody.
+type crash struct {
+	x        *Played
+	from, to string
+	end      context.CancelFunc
+	dead     *atomic.Bool
+
+	events int
+	next   *Faulty
+	err    error
+}
+
+func (c *crash) event(run.Event) {
+	if c.events++; c.events != c.x.Plan.Crash {
+		return
+	}
+	c.dead.Store(true)
+	c.next = c.x.Provider.Cut(c.x.Plan)
+	c.err = c.snapshot()
+	c.end()
+}
+
+// snapshot copies the run's directory, the audit log first: the transcript has
+// at least what that names.
+func (c *crash) snapshot() error {
+	if err := os.MkdirAll(c.to, 0o700); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(c.from, run.AuditFile))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.to, run.AuditFile), data, 0o600); err != nil {
+		return err
+	}
+	return filepath.WalkDir(c.from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(c.from, path)
+		to := filepath.Join(c.to, rel)
+		switch {
+		case err != nil || rel == run.AuditFile:
+			return err
+		case d.IsDir():
+			return os.MkdirAll(to, 0o700)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, data, 0o600)
+	})
 }
 
 func lay(dir string, files map[string]string) error {

@@ -85,13 +85,15 @@ type Faulty struct {
 	calls  map[string]int
 	links  dice
 	timers []*time.Timer
+	dead   bool // the process whose provider this is was ended
+	open   map[net.Conn]bool
 	// Ends are the ends that sandboxes were given.
 	Ends []time.Time
 }
 
 // NewFaulty wraps m.
 func NewFaulty(m *sandboxtest.Memory, p Plan) *Faulty {
-	return &Faulty{Memory: m, Plan: p.Provider, calls: map[string]int{}, links: dice{rand.New(rand.NewPCG(p.Seed, 0x117c))}}
+	return &Faulty{Memory: m, Plan: p.Provider, calls: map[string]int{}, open: map[net.Conn]bool{}, links: dice{rand.New(rand.NewPCG(p.Seed, 0x117c))}}
 }
 
 // Stop ends what the plan still has in store.
@@ -101,6 +103,30 @@ func (f *Faulty) Stop() {
 	for _, t := range f.timers {
 		t.Stop()
 	}
+}
+
+// Cut ends what the process of this provider can do: nothing reaches a sandbox
+// any more, and nothing happens to one. It returns the provider of the next
+// process.
+func (f *Faulty) Cut(p Plan) *Faulty {
+	next := NewFaulty(f.Memory, p)
+	f.mu.Lock()
+	f.dead, next.Ends, next.timers = true, f.Ends, f.timers
+	open := f.open
+	f.open = nil
+	f.mu.Unlock()
+	for c := range open {
+		c.Close()
+	}
+	return next
+}
+
+// List fails once the process is ended.
+func (f *Faulty) List(ctx context.Context, labels map[string]string) ([]sandbox.Info, error) {
+	if err := f.act(ctx, "list", "", nil); err != nil {
+		return nil, err
+	}
+	return f.Memory.List(ctx, labels)
 }
 
 // KillsFail says that sandboxes cannot be killed.
@@ -117,7 +143,14 @@ func (f *Faulty) KillsFail() bool {
 
 // act does what the plan has for the next call of op.
 func (f *Faulty) act(ctx context.Context, op, id string, acts []Act) error {
+	fail := func(k sandbox.Kind, err error) error {
+		return &sandbox.Error{Kind: k, Op: op, Subject: id, Err: err}
+	}
 	f.mu.Lock()
+	if f.dead {
+		f.mu.Unlock()
+		return fail(sandbox.KindUnavailable, errors.New("the process was ended"))
+	}
 	n := f.calls[op]
 	never := false
 	for i := range min(n, len(acts)) {
@@ -132,9 +165,6 @@ func (f *Faulty) act(ctx context.Context, op, id string, acts []Act) error {
 		a = acts[n]
 	}
 	f.mu.Unlock()
-	fail := func(k sandbox.Kind, err error) error {
-		return &sandbox.Error{Kind: k, Op: op, Subject: id, Err: err}
-	}
 	switch a {
 	case Fails, Never:
 		return fail(sandbox.KindUnavailable, errors.New("not now"))
@@ -207,7 +237,7 @@ func (f *Faulty) Endpoint(ctx context.Context, id string, port int) (sandbox.End
 		return sandbox.Endpoint{}, err
 	}
 	ep, err := f.Memory.Endpoint(ctx, id, port)
-	if err != nil || f.Plan.Links == 0 {
+	if err != nil {
 		return ep, err
 	}
 	dial := ep.DialContext
@@ -219,10 +249,20 @@ func (f *Faulty) Endpoint(ctx context.Context, id string, port int) (sandbox.End
 			return nil, &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
 		}
 		conn, err := dial(ctx, network, address)
-		if err != nil || !bad {
-			return conn, err
+		if err != nil {
+			return nil, err
 		}
-		return &link{Conn: conn, left: good, stalls: kind == 1, closed: make(chan struct{})}, nil
+		if bad {
+			conn = &link{Conn: conn, left: good, stalls: kind == 1, closed: make(chan struct{})}
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.dead {
+			conn.Close()
+			return nil, &net.OpError{Op: "dial", Net: network, Err: net.ErrClosed}
+		}
+		f.open[conn] = true
+		return conn, nil
 	}
 	return ep, nil
 }

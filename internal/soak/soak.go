@@ -29,6 +29,7 @@ type Plan struct {
 	Replies   []Reply // the last one repeats
 	Provider  Provider
 	Interrupt time.Duration // after which the user interrupts; 0: never
+	Crash     int           // at which event the process is ended, and another resumes the run; 0: at none
 
 	Inputs       map[string]string // of the workspace; nil: none
 	Accept       []run.Check
@@ -43,8 +44,8 @@ type Plan struct {
 func (p Plan) String() string {
 	var b strings.Builder
 	l := p.Limits
-	fmt.Fprintf(&b, "seed %d: steps %d, calls %d, wall %s, tokens %d, cost %s, call %s/%s, ttl %s, output cap %d, retries %d, interrupt %s\n",
-		p.Seed, l.MaxSteps, l.MaxToolCalls, l.MaxWallTime, l.MaxTokens, l.MaxCost, l.CallTimeout, l.MaxCallTimeout, l.TTL, p.MaxOutput, p.Retries, p.Interrupt)
+	fmt.Fprintf(&b, "seed %d: steps %d, calls %d, wall %s, tokens %d, cost %s, call %s/%s, ttl %s, output cap %d, retries %d, interrupt %s, crash %d\n",
+		p.Seed, l.MaxSteps, l.MaxToolCalls, l.MaxWallTime, l.MaxTokens, l.MaxCost, l.CallTimeout, l.MaxCallTimeout, l.TTL, p.MaxOutput, p.Retries, p.Interrupt, p.Crash)
 	fmt.Fprintf(&b, "provider: %+v\n", p.Provider)
 	for i, r := range p.Replies {
 		fmt.Fprintf(&b, "reply %d: %s\n", i+1, r)
@@ -85,6 +86,9 @@ func New(seed uint64) Plan {
 	}
 	if g.one(4) {
 		p.Artifacts = []string{"f1", "*.txt", "missing"}
+	}
+	if g.one(3) {
+		p.Crash = 1 + g.IntN(60)
 	}
 	return p
 }

@@ -48,7 +48,10 @@ func TestProperty(t *testing.T) {
 						return
 					}
 					t.Run(fmt.Sprint("seed=", first+n), func(t *testing.T) {
-						ends[w][play(t, first+n)]++
+						reason, resumed := play(t, first+n)
+						if ends[w][reason]++; resumed {
+							ends[w]["resumed"]++
+						}
 					})
 				}
 			})
@@ -62,7 +65,7 @@ func TestProperty(t *testing.T) {
 	}
 	t.Logf("%d scripts from seed %d: %v", *scripts, first, all)
 	if *scripts >= 300 {
-		for _, reason := range []string{"done", "failed", "budget", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress"} {
+		for _, reason := range []string{"done", "failed", "budget", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress", "resumed"} {
 			if all[reason] == 0 {
 				t.Errorf("no script ended as %s: the scripts have become too tame", reason)
 			}
@@ -71,7 +74,7 @@ func TestProperty(t *testing.T) {
 }
 
 // play plays one script in simulated time and returns how it ended.
-func play(t *testing.T, seed uint64) (reason string) {
+func play(t *testing.T, seed uint64) (reason string, resumed bool) {
 	dir, err := os.MkdirTemp("", "rein-soak-")
 	if err != nil {
 		t.Fatal(err)
@@ -82,15 +85,19 @@ func play(t *testing.T, seed uint64) (reason string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reason = string(x.Report.Reason)
+		conclusion := fmt.Sprint(x.Err)
+		resumed = x.Crashed && x.Report != nil
+		if x.Report != nil {
+			reason, conclusion = string(x.Report.Reason), x.Report.Conclusion+": "+x.Report.Error
+		}
 		defer time.Sleep(soak.Outlive) // whatever was left behind ends, or is found
 		faults := soak.Judge(x)
 		if len(faults) > 0 {
-			t.Errorf("seed %d: %s: %s\n  %s", seed, x.Report.Conclusion, x.Report.Error, strings.Join(faults, "\n  "))
+			t.Errorf("seed %d: %s\n  %s", seed, conclusion, strings.Join(faults, "\n  "))
 		}
 		if seed == *alone {
-			t.Log(x.Report.Conclusion)
+			t.Log(conclusion)
 		}
 	})
-	return reason
+	return reason, resumed
 }
