@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/rein-sh/rein/execd/daemon"
@@ -28,12 +29,12 @@ type box struct {
 	conns   *pipeListener
 	serving sync.WaitGroup // the server and its connections
 
-	halted, ended sync.Once
+	halted, ended once
 	endErr        error
 }
 
 func newBox(parent string, clock Clock, info sandbox.Info, env map[string]string) (_ *box, err error) {
-	b := &box{info: info, token: rand.Text()}
+	b := &box{info: info, token: rand.Text(), halted: newOnce(), ended: newOnce()}
 	if b.dir, err = os.MkdirTemp(parent, "rein-memory-"); err != nil {
 		return nil, err
 	}
@@ -70,6 +71,25 @@ func newBox(parent string, clock Clock, info sandbox.Info, env map[string]string
 	}}
 	b.serving.Go(func() { _ = b.server.Serve(b.conns) }) // always ErrServerClosed
 	return b, nil
+}
+
+// once is a sync.Once whose waiters wait on a channel, which lets the simulated
+// time of a testing/synctest bubble go on.
+type once struct {
+	begun *atomic.Bool
+	over  chan struct{}
+}
+
+func newOnce() once { return once{new(atomic.Bool), make(chan struct{})} }
+
+// Do calls f the first time, and returns when that has returned.
+func (o once) Do(f func()) {
+	if !o.begun.CompareAndSwap(false, true) {
+		<-o.over
+		return
+	}
+	defer close(o.over)
+	f()
 }
 
 // halt ends everything that runs in the sandbox and its connections.
