@@ -96,10 +96,15 @@ func (s *Scanner) skip(p []byte) (n int) {
 	if len(s.same) == 0 || len(s.same) == MaxLine || s.same[len(s.same)-1] != '\n' {
 		return 0
 	}
-	for len(p)-n >= len(s.same) && p[n] == s.same[0] && bytes.Equal(p[n:][:len(s.same)], s.same) {
-		n += len(s.same)
+	size := len(s.same)
+	block := max(1, 4096/size) * size // compared at once with itself, one line on
+	for len(p)-n >= size && p[n] == s.same[0] && bytes.Equal(p[n:][:size], s.same) {
+		for len(p)-n >= size+block && bytes.Equal(p[n:][:block], p[n+size:][:block]) {
+			n += block
+		}
+		n += size
 	}
-	times := n / len(s.same)
+	times := n / size
 	s.offset += int64(n)
 	s.number += int64(times)
 	s.repeat(times)
