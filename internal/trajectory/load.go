@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/rein-sh/rein/model/script"
@@ -69,12 +69,16 @@ func (t Trajectory) Project(dir, projects string) error {
 // goProject copies packages of Go's standard library: one at the top, several
 // into directories of their names.
 func goProject(dir string, packages []string) error {
+	root, err := goroot()
+	if err != nil {
+		return err
+	}
 	for _, p := range packages {
 		to := dir
 		if len(packages) > 1 {
 			to = filepath.Join(dir, filepath.Base(p))
 		}
-		if err := os.CopyFS(to, os.DirFS(filepath.Join(goroot(), "src", filepath.FromSlash(p)))); err != nil {
+		if err := os.CopyFS(to, os.DirFS(filepath.Join(root, "src", filepath.FromSlash(p)))); err != nil {
 			return err
 		}
 	}
@@ -82,11 +86,10 @@ func goProject(dir string, packages []string) error {
 	return os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644)
 }
 
-func goroot() string {
-	if root := runtime.GOROOT(); root != "" { //nolint:staticcheck // the tools of this build are meant
-		return root
-	}
-	return "/usr/local/go"
+// goroot is where the go command has its standard library.
+func goroot() (string, error) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	return strings.TrimSpace(string(out)), err
 }
 
 // pythonProject copies modules of Python's standard library.
