@@ -140,9 +140,9 @@ func (r *runner) accept(ctx context.Context, checks []Check) error {
 func (r *runner) judge(ctx context.Context, checks []Check, patch string) (results []CheckResult, err error) {
 	court := &court{r: r, box: r.box, left: r.renewer.life}
 	if r.o.Fresh {
-		box, end, err := r.freshBox(ctx, patch, checksTime(checks))
-		if err != nil {
-			return nil, fmt.Errorf("the checks' own sandbox: %w", err)
+		box, end, fault := r.freshBox(ctx, patch, checksTime(checks))
+		if fault != nil {
+			return nil, fmt.Errorf("the checks' own sandbox: %w", fault)
 		}
 		defer func() { err = errors.Join(err, r.dismiss(ctx, box)) }()
 		court.box, court.left = box, func() time.Duration { return time.Until(end) - cleanupTime }

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,12 +19,13 @@ type acceptance struct {
 	protect []string
 	fresh   bool
 	retry   int
+	output  string // absolute directory of this host, or ""
 }
 
-// acceptanceFlags are the flags of "rein run" about acceptance.
+// acceptanceFlags are the flags of "rein run" about what comes of the work.
 type acceptanceFlags struct {
 	commands, protect []string
-	file              string
+	file, output      string
 	fresh             bool
 	retry             int
 }
@@ -45,6 +47,13 @@ func (a *app) acceptance(t config.Target, f acceptanceFlags) (acceptance, error)
 		sources = append(sources, named)
 	}
 	var out acceptance
+	if f.output != "" {
+		dir, err := filepath.Abs(f.output)
+		if err != nil {
+			return out, err
+		}
+		out.output = dir
+	}
 	for _, s := range sources {
 		out.checks = append(out.checks, s.RunChecks()...)
 		out.protect = append(out.protect, s.Protected...)

@@ -49,7 +49,6 @@ type runFlags struct {
 	workspace              string
 	noIgnore               bool
 	acceptance             acceptanceFlags
-	output                 string
 	artifacts              []string
 	onDenial               string
 	ask                    []string
@@ -104,7 +103,7 @@ func (a *app) newRun() (*cobra.Command, *runFlags) {
 	fl.StringVar(&f.workspace, "workspace", "", "`DIR` copied in (default none)")
 	fl.BoolVar(&f.noIgnore, "no-ignore", false, "also copy what .gitignore and .reinignore leave out")
 	fl.StringArrayVar(&f.acceptance.commands, "accept", nil, "`COMMAND` that exits 0 when the work is good (repeatable)")
-	fl.StringVar(&f.output, "output", "", "`DIR` of this host that has the workspace's new and changed files, up to date after every call")
+	fl.StringVar(&f.acceptance.output, "output", "", "`DIR` of this host that has the workspace's new and changed files, up to date after every call")
 	fl.StringVar(&f.acceptance.file, "accept-file", "", "`FILE` of checks, in YAML: docs/acceptance.md")
 	fl.BoolVar(&f.acceptance.fresh, "fresh", false, "run the checks in a sandbox of their own, made from the inputs and the patch")
 	fl.IntVar(&f.acceptance.retry, "retry", 0, "tell the agent which checks failed, up to `N` times")
@@ -172,12 +171,6 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	output := ""
-	if f.output != "" {
-		if output, err = filepath.Abs(f.output); err != nil {
-			return o, nil, err
-		}
-	}
 	if err := checkPrice(m, limits); err != nil {
 		return o, nil, err
 	}
@@ -221,7 +214,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	}
 	return run.Options{
 		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target)}, Limits: limits,
-		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Retry: checked.retry, Output: output,
+		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Retry: checked.retry, Output: checked.output,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Search: file.Config.Search, Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
 		Approval: judged, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
