@@ -76,7 +76,7 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 		sent.System, sent.Tools = c.req.System, c.req.Tools
 	}
 	sent.NoTools = len(c.req.Tools) == 0
-	note := requestNote{Model: c.model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages)}
+	note := requestNote{Model: c.model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages), Held: run.HeldFor(c.hold)}
 	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
 		c.hold.Release()
 		return nil, err

@@ -88,7 +88,7 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 		return "", err
 	}
 	sent.MaxOutputTokens = req.MaxOutputTokens
-	note := requestNote{Model: c.model.Name(), Attempt: 1, Messages: 1, Purpose: purposeSummary}
+	note := requestNote{Model: c.model.Name(), Attempt: 1, Messages: 1, Purpose: purposeSummary, Held: run.HeldFor(c.hold)}
 	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
 		c.hold.Release()
 		return "", err

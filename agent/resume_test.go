@@ -314,7 +314,7 @@ func check(t *testing.T, rep, want *run.Report) {
 	if rep.Reason != run.Done || rep.Accepted != run.Yes || !rep.Cleanup.OK {
 		t.Errorf("%s %s: %s; %s; cleanup %+v", rep.Reason, rep.Accepted, rep.Conclusion, rep.Error, rep.Cleanup)
 	}
-	if rep.Calls.Total != want.Calls.Total || rep.Calls.ByTool[tool.RunCommand] != 5 || rep.Tokens.Total > want.Tokens.Total {
+	if rep.Calls.Total != want.Calls.Total || rep.Calls.ByTool[tool.RunCommand] != 5 || rep.Answer != "" && rep.Tokens.Total < want.Tokens.Total {
 		t.Errorf("calls %+v, tokens %+v; want %+v, %+v", rep.Calls, rep.Tokens, want.Calls, want.Tokens)
 	}
 	if rep.Patch == nil || len(rep.Artifacts) != 1 {

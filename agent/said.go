@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/run"
 )
 
 // What stands in the transcript: a request without the messages of the one
@@ -50,6 +51,7 @@ type requestNote struct {
 	Attempt  int    `json:"attempt"`
 	Messages int    `json:"messages"`
 	Purpose  string `json:"purpose,omitempty"`
+	run.Held
 }
 
 type replyNote struct {

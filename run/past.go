@@ -49,6 +49,7 @@ type saying struct {
 	call toolRecord      // of audit.KindTool
 	id   string          // its call_id
 	hash string          // of its line in the transcript
+	held Held            // for a request
 }
 
 // Difference is where a replayed run does not do what is on record.

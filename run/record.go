@@ -129,6 +129,15 @@ func (rec *record) takeSaid(r audit.Record, notes map[int]int) error {
 		}
 	}
 	s.step, s.hash = note.Step, note.Hash
+	if r.Kind == audit.KindModelRequest {
+		var request struct {
+			Note struct{ Held } `json:"note"`
+		}
+		if err := json.Unmarshal(r.Data, &request); err != nil {
+			return err
+		}
+		s.held = request.Note.Held
+	}
 	if note.Entry > 0 {
 		notes[note.Entry] = len(rec.said)
 		rec.entries = max(rec.entries, note.Entry)

@@ -204,20 +204,33 @@ func (r *runner) follow(s saying) error {
 		}
 		r.retries = v.Round
 	case lostRequest:
-		r.tree.Spend(budget.Spent{Tokens: lostTokens(s)}) // a limit that it passes stops the work at the next step
+		return r.lostRequest(s)
 	}
 	return nil
 }
 
-// lostTokens is what a request may have cost whose reply never came.
-func lostTokens(s saying) int64 {
-	var note struct {
-		MaxOutputTokens int64 `json:"max_output_tokens"`
+// Held is what was set aside for a request, for the note of it.
+type Held struct {
+	Tokens  int64   `json:"reserved_tokens"`
+	CostUSD float64 `json:"reserved_usd,omitempty"`
+}
+
+// HeldFor is what hold sets aside.
+func HeldFor(hold *budget.Reservation) Held {
+	a := hold.Amount()
+	return Held{Tokens: a.Tokens, CostUSD: a.Cost.Float()}
+}
+
+// lostRequest counts a request whose reply never came: it may have cost all that
+// was set aside for it.
+func (r *runner) lostRequest(s saying) error {
+	t := Tokens{Input: s.held.Tokens, CostUSD: s.held.CostUSD, Estimated: true}
+	r.countTokens(t)
+	err := r.tree.Spend(budget.Spent{Tokens: t.Input, Cost: budget.Dollars(t.CostUSD)})
+	if _, over := errors.AsType[*budget.Breach](err); over {
+		return nil // it stops the work at the next step
 	}
-	if json.Unmarshal(s.data, &note) != nil {
-		return 0
-	}
-	return int64(len(s.data))/4 + note.MaxOutputTokens
+	return err
 }
 
 // replayed compares the ends.
