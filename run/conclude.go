@@ -160,6 +160,7 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 	rep.Time.WaitingMS = usage.Waiting.Milliseconds()
 	rep.Time.WorkingMS = rep.Time.TotalMS - rep.Time.WaitingMS
 	rep.Conclusion = conclusion(rep, out)
+	rep.Provenance.Outputs = produced(rep)
 	rec := r.record(audit.KindRunEnd, "", runEnd{Reason: rep.Reason, ExitCode: rep.ExitCode, Accepted: rep.Accepted, Breaches: breaches(rep.Protected),
 		Steps: rep.Steps, Calls: rep.Calls, Tokens: rep.Tokens, Time: rep.Time, Cleanup: rep.Cleanup,
 		Patch: rep.Patch, Artifacts: len(rep.Artifacts), Provenance: rep.Provenance})

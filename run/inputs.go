@@ -36,6 +36,7 @@ func (r *runner) scan(ctx context.Context) error {
 // hasInputs takes a workspace as that of the run.
 func (r *runner) hasInputs(tree *workspace.Tree) {
 	r.inputs = tree
+	r.stand()
 	in := &r.report.Inputs
 	in.Dir, in.Files, in.Bytes = tree.Dir, tree.Files, tree.Bytes
 	in.Ignored, in.Secrets = len(tree.Ignored), tree.Secrets

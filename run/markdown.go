@@ -114,7 +114,8 @@ Output directory {{code .Dir}}: {{.Files}} files, {{.Bytes}} bytes.
 | model | {{.Provenance.Model}} |
 | inputs | {{.Inputs.Files}} files, {{.Inputs.Bytes}} bytes{{with .Inputs.Dir}} of {{code .}}{{end}}; {{.Inputs.Ignored}} ignored, {{len .Inputs.Secrets}} left out as secret |
 | input tree | {{.Provenance.InputTree}} |
-| configuration | {{.Provenance.ConfigHash}} |
+{{with .Provenance.Commit}}| git commit | {{.}} |
+{{end}}| configuration | {{.Provenance.ConfigHash}} |
 | task | {{.Provenance.TaskHash}} |
 | sandbox spec | {{.Provenance.SpecHash}} |
 | audit head | {{.AuditHead.Hash}} (record {{.AuditHead.Seq}}) |

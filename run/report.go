@@ -253,7 +253,20 @@ type Provenance struct {
 	InputTree   string `json:"input_tree"` // SHA-256 over paths, modes and contents
 	ConfigHash  string `json:"config_hash,omitempty"`
 	TaskHash    string `json:"task_sha256"`
-	SpecHash    string `json:"spec_sha256"`
+	// Commit and Ref are where the workspace's git repository stood, if it is one's
+	// top. Whether its files differed from that commit is not looked at: InputTree
+	// is the hash of what was copied in.
+	Commit string `json:"git_commit,omitempty"`
+	Ref    string `json:"git_ref,omitempty"`
+	// Outputs are the patch and the artifacts, by their names in Report.Dir.
+	Outputs  []Produced `json:"outputs,omitempty"`
+	SpecHash string     `json:"spec_sha256"`
+}
+
+// Produced is a file that came of a run.
+type Produced struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
 }
 
 // Head is the end of the audit log's chain.

@@ -1,0 +1,36 @@
+package run
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/rein-sh/rein/run/repository"
+)
+
+// stand notes at which commit the workspace is.
+func (r *runner) stand() {
+	h, err := repository.Read(r.o.Workspace.Dir)
+	switch {
+	case errors.Is(err, repository.ErrNone):
+	case err != nil:
+		r.warn("at which commit the workspace is could not be read: %v", err)
+	default:
+		r.report.Provenance.Commit, r.report.Provenance.Ref = h.Commit, h.Ref
+	}
+}
+
+// produced lists the files that came of a run.
+func produced(rep *Report) []Produced {
+	var out []Produced
+	if rep.Patch != nil {
+		out = append(out, Produced{Path: patchFile, SHA256: rep.Patch.SHA256})
+	}
+	for _, a := range rep.Artifacts {
+		name, err := filepath.Rel(rep.Dir, a.Path)
+		if err != nil {
+			name = a.Path
+		}
+		out = append(out, Produced{Path: name, SHA256: a.SHA256})
+	}
+	return out
+}
