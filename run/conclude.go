@@ -62,12 +62,14 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 	}
 	renewal, notRenewed := errors.AsType[*renewError](cause)
 	r.mu.Lock()
-	lost := r.lost
+	lost, before := r.lost, r.report.Brake
 	r.mu.Unlock()
 	switch {
 	case braked:
 		r.brake(breach)
 		out.Reason, out.Detail, out.Hint = OverBudget, breach.Error(), ""
+	case before != nil && out.Reason != Done: // and the worker never came back from its last turn
+		out.Reason, out.Detail, out.Hint = OverBudget, fmt.Sprintf("stopped by %s: %s of %s", before.Limit, before.Used, before.Max), ""
 	case errors.Is(cause, errStopped) && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Interrupted, cause.Error(), ""
 	case parent.Err() != nil && out.Reason != Done:
