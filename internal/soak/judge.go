@@ -229,7 +229,8 @@ func (j *judge) report() {
 	j.check(slices.Contains(reasons, rep.Reason), "reason %q", rep.Reason)
 	j.check(rep.ExitCode == rep.Reason.ExitCode(), "exit code %d of reason %s", rep.ExitCode, rep.Reason)
 	j.check(len(rep.Limits) >= 10 && strings.HasSuffix(rep.Conclusion, "."), "limits %v, conclusion %q", rep.Limits, rep.Conclusion)
-	j.check((rep.Reason == run.OverBudget) == (rep.Brake != nil) || j.panicked(), "reason %s with the brake %+v", rep.Reason, rep.Brake)
+	gone := j.Crashed && rep.Reason == run.Lost // between a limit and the outputs, which are the greater loss
+	j.check((rep.Reason == run.OverBudget) == (rep.Brake != nil) || j.panicked() || gone, "reason %s with the brake %+v", rep.Reason, rep.Brake)
 	j.check(!strings.Contains(rep.Error, "panic") || j.panicked(), "rein panicked: %s", rep.Error)
 	if md, err := os.ReadFile(filepath.Join(j.Dir, "report.md")); err != nil || len(md) < 200 {
 		j.fault("report.md: %d bytes, %v", len(md), err)
