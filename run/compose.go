@@ -36,6 +36,9 @@ func (r *runner) compose(ctx context.Context, w Resumer, rec *record, why error)
 	switch j := rec.judged; {
 	case rec.outcome == nil && j == nil:
 		out = Outcome{Reason: Lost, Detail: gone(why), Answer: out.Answer}
+	case rec.outcome == nil && r.report.Brake != nil:
+		b := r.report.Brake
+		out = Outcome{Reason: OverBudget, Detail: "stopped by " + b.Limit + ": " + b.Used + " of " + b.Max, Answer: out.Answer}
 	case rec.outcome == nil: // the agent had said that it was finished
 		r.warn("the agent's last words are missing: it had finished, and rein was ended before it could say more")
 		out = Outcome{Reason: Done, Answer: out.Answer}
