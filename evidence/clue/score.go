@@ -38,7 +38,6 @@ type reader struct {
 	loud           bool // a word of failure in capitals
 	number         int  // the last number: -1 none, else whether it is not 0
 	numberEnd      int
-	negated        bool
 	single         byte // the line begins with a single capital letter
 
 	shape shaper
