@@ -125,15 +125,18 @@ func (e emitter) Write(p []byte) (int, error) {
 // pause waits before a repetition: as long as the vendor asks for, or a random
 // time that grows. Waiting longer than the run may last is not begun.
 func (c *conversation) pause(ctx context.Context, attempt int, cause error) error {
+	if c.past.Binding() { // it was waited then, or it was not
+		if ctx.Err() == nil && !c.past.Asks(c.model.Name()) {
+			return cause
+		}
+		return context.Cause(ctx)
+	}
 	wait := time.Duration(rand.Int64N(int64(min(backoffCap, backoffBase<<min(attempt, 10)))))
 	if e, ok := errors.AsType[*model.Error](cause); ok && e.RetryAfter > 0 {
 		wait = e.RetryAfter + time.Duration(rand.Int64N(int64(backoffBase)))
 	}
 	if left := c.s.Budget().Remaining(); wait >= left {
 		return fmt.Errorf("%w; the next attempt would be in %s, and %s are left", cause, wait.Round(time.Second), left.Round(time.Second))
-	}
-	if c.past.Binding() {
-		return context.Cause(ctx) // it was waited then
 	}
 	done := c.s.Waiting(fmt.Sprintf("%s; next attempt in %s", model.KindOf(cause), wait.Round(100*time.Millisecond)))
 	defer done()

@@ -23,6 +23,11 @@ func (r *runner) again(ctx context.Context, w Resumer, rec *record) (Outcome, er
 	if rec.outcome == nil {
 		return out, err
 	}
+	if b := rec.brake(); b != nil || rec.outcome.Reason != OverBudget {
+		r.mu.Lock()
+		r.report.Brake = b
+		r.mu.Unlock()
+	}
 	return Outcome{Reason: rec.outcome.Reason, Detail: rec.outcome.Detail, Hint: rec.outcome.Hint, Answer: out.Answer}, nil
 }
 

@@ -30,6 +30,7 @@ type Past struct {
 	between func(saying) // told of what is between the worker's entries
 	stop    func()       // ends the work as it was ended
 	stopAt  int          // when so much has been done again
+	inner   context.Context
 	endWork context.CancelCauseFunc
 
 	// Of a replay, and of a run whose sandbox is gone. closing answers the calls
@@ -50,6 +51,7 @@ type saying struct {
 	id   string          // its call_id
 	hash string          // of its line in the transcript
 	held Held            // for a request
+	asks string          // the model that a request is for
 }
 
 // Difference is where a replayed run does not do what is on record.
@@ -121,6 +123,12 @@ func (p *Past) Reply() json.RawMessage {
 		return s.data
 	}
 	return nil
+}
+
+// Asks reports whether the record goes on with a request of that model.
+func (p *Past) Asks(model string) bool {
+	s, ok := p.next()
+	return ok && s.kind == audit.KindModelRequest && s.asks == model
 }
 
 // Result is the result on record of the call, which has begun. begun says that
@@ -231,15 +239,7 @@ func (p *Past) settle() {
 		p.at++
 		p.mu.Unlock()
 	}
-	p.mu.Lock()
-	stop := p.stop
-	if p.at < p.stopAt {
-		stop = nil
-	}
-	p.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
+	p.halt()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at == len(p.said) {
@@ -251,13 +251,32 @@ func (p *Past) settle() {
 	}
 }
 
+// halt ends the work where the record says that it was ended. The worker finds
+// it ended at its very next step, as it was.
+func (p *Past) halt() {
+	p.mu.Lock()
+	stop, inner, end := p.stop, p.inner, p.endWork
+	if p.at < p.stopAt {
+		stop = nil
+	}
+	p.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	if inner != nil && inner.Err() != nil {
+		end(context.Cause(inner))
+	}
+}
+
 // work is inner for a worker that follows the record: it ends where the record
 // says that the work was ended, and as inner does once that is at its end.
 func (p *Past) work(inner context.Context) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(inner))
 	p.mu.Lock()
-	p.endWork = end
+	p.inner, p.endWork = inner, end
 	p.mu.Unlock()
+	p.halt()
 	go func() {
 		select {
 		case <-ctx.Done():

@@ -131,12 +131,15 @@ func (rec *record) takeSaid(r audit.Record, notes map[int]int) error {
 	s.step, s.hash = note.Step, note.Hash
 	if r.Kind == audit.KindModelRequest {
 		var request struct {
-			Note struct{ Held } `json:"note"`
+			Note struct {
+				Held
+				Model string `json:"model"`
+			} `json:"note"`
 		}
 		if err := json.Unmarshal(r.Data, &request); err != nil {
 			return err
 		}
-		s.held = request.Note.Held
+		s.held, s.asks = request.Note.Held, request.Note.Model
 	}
 	if note.Entry > 0 {
 		notes[note.Entry] = len(rec.said)
@@ -243,6 +246,17 @@ func readLine(in *bufio.Reader, limit int64) ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// brake is the limit on record that stopped the work; nil when none did.
+func (rec *record) brake() *Brake {
+	for _, s := range rec.said {
+		var b Brake
+		if s.kind == audit.KindBrake && json.Unmarshal(s.data, &b) == nil {
+			return &b
+		}
+	}
+	return nil
 }
 
 // worked reports whether the worker had begun.
