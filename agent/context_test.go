@@ -2,7 +2,9 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,8 +23,8 @@ import (
 
 // reference is what is left of a result.
 type reference struct {
-	Reduced, Outcome string
-	Text             struct {
+	Reduced, Outcome, Excerpt string
+	Text                      struct {
 		Path  string `json:"read_file"`
 		Lines int64
 	}
@@ -95,6 +97,36 @@ func TestOlderResultsBecomeReferences(t *testing.T) {
 	}
 	if same < 10 || same == len(f.seen)-1 {
 		t.Errorf("%d of %d requests begin with the one before", same, len(f.seen)-1)
+	}
+}
+
+// TestReferenceWithoutAFile is of results that nothing in the sandbox has.
+func TestReferenceWithoutAFile(t *testing.T) {
+	tell, err := tool.Func("tell", "Tell a text.", func(_ context.Context, in struct{ N int }) (string, error) {
+		if in.N == 2 {
+			return "", errors.New("it is the \"second\"")
+		}
+		return fmt.Sprintf("%d begins\n%s", in.N, strings.Repeat("\"x\"\n", 1000)), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers []answer
+	for i := range 14 {
+		answers = append(answers, calls("tell", fmt.Sprintf(`{"N":%d}`, i+1)))
+	}
+	_, f, err := play(t, setup{run: func(o *run.Options) { long(o); o.Tools = []tool.Custom{tell} }}, append(answers, text("done"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := f.seen[len(f.seen)-1]
+	ref := referenced(last.Messages[2].Results[0].Content)
+	if ref == nil || !strings.HasPrefix(ref.Excerpt, "1 begins\n\"x\"\n") || len(ref.Excerpt) < 500 || len(ref.Excerpt) > 700 {
+		t.Errorf("the reference says %+v", ref)
+	}
+	ref = referenced(last.Messages[4].Results[0].Content)
+	if ref == nil || ref.Excerpt != "tell: it is the \"second\"\n" {
+		t.Errorf("the reference to a call that failed says %+v", ref)
 	}
 }
 

@@ -83,13 +83,26 @@ func place(r *history.Result, res tool.Result) {
 		if n := res.File.NextOffset; n > 0 {
 			r.Outcome += fmt.Sprintf(", read up to offset %d", n)
 		}
-	default:
-		r.Excerpt = res.Stdout + res.Stderr
-		if res.Err != nil {
-			r.Excerpt = res.Err.Message + "\n" + r.Excerpt
-		}
-		r.Excerpt = evidence.Cut(r.Excerpt, excerpted) // not all of it for as long as the run lasts
 	}
+}
+
+// excerpt is the beginning of what a result says, taken from its content: it is
+// needed once the content is no longer sent, and not kept beside it until then.
+func excerpt(content string) string {
+	var res struct {
+		Stdout, Stderr string
+		Error          struct{ Message string }
+	}
+	_, data, _ := strings.Cut(content, "\n")
+	data, _, _ = strings.Cut(data, "\n")
+	if json.Unmarshal([]byte(data), &res) != nil {
+		return "" // it is not one that wrap has made
+	}
+	text := res.Stdout + res.Stderr
+	if res.Error.Message != "" {
+		text = res.Error.Message + "\n" + text
+	}
+	return evidence.Cut(text, excerpted)
 }
 
 // facts are what a result has shown.

@@ -17,8 +17,8 @@ var plainID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,40}$`)
 // Options.Window has it; what was learnt of the first one is forgotten.
 func (h *History) Adapt(window int64) {
 	used, ids := map[string]bool{}, map[string]string{}
-	for i := range h.entries {
-		e := &h.entries[i]
+	for i, e := range h.entries {
+		h.changed(i)
 		e.m.Opaque = nil
 		if len(e.m.Calls) > 0 {
 			clear(ids) // results answer the calls of the message before them
@@ -30,7 +30,6 @@ func (h *History) Adapt(window int64) {
 			}
 		}
 	}
-	h.sent = 0
 	h.SetWindow(window)
 }
 

@@ -62,6 +62,10 @@ type Options struct {
 	// Quote puts text that is not to be trusted between marks, as the results
 	// are that come from tools. Nil leaves it as it is.
 	Quote func(tool, text string) string
+	// Excerpt returns the beginning of what is said in the content of a result
+	// that has no Path, once the result is no longer sent whole. Nil leaves
+	// nothing of it.
+	Excerpt func(content string) string
 	// Summarize has a model sum up text, for the strategy Summary. It is asked
 	// once for each reduction. Nil, or an error, means that there is no summary.
 	Summarize func(ctx context.Context, text string) (string, error)
@@ -82,10 +86,9 @@ type Result struct {
 	// Line is the one line of the output that says most, if any.
 	Line string
 	// Path is a file inside the sandbox with the whole text, so many Bytes and
-	// Lines of it. Empty: there is none, and Excerpt is kept instead.
+	// Lines of it. Empty: there is none, and an excerpt is kept instead.
 	Path         string
 	Bytes, Lines int64
-	Excerpt      string
 	// Shorten returns the content in no more than so many bytes, or the
 	// shortest that it can be. Nil cuts the middle out.
 	Shorten func(bytes int) string
@@ -96,7 +99,7 @@ type Result struct {
 // History is one conversation. It is not safe for concurrent use.
 type History struct {
 	o       Options
-	entries []entry
+	entries []*entry
 	ledger  ledger
 	summary string
 
@@ -115,15 +118,19 @@ type History struct {
 
 // entry is one message.
 type entry struct {
-	m     model.Message // without Results
+	m     model.Message // its Results are those returned last
 	items []*item
+	stale bool // its Results are to be made again
 }
 
-// item is one result, and in which form it is sent.
+// item is one result, and in which form it is sent. Of one that is a reference
+// only that is kept: a conversation is as large as what is sent of it.
 type item struct {
 	Result
 	content string
 	reduced bool   // it is a reference
+	ref     string // which is in content
+	foreign bool   // something in ref is a tool's
 	state   string // what stands behind the reference, on the last one
 }
 
@@ -156,7 +163,7 @@ func New(o Options) (*History, error) {
 
 // Add appends a message that has no results.
 func (h *History) Add(m model.Message) {
-	h.entries = append(h.entries, entry{m: m})
+	h.entries = append(h.entries, &entry{m: m})
 }
 
 // AddResults appends the results of the calls of the message before it.
@@ -166,12 +173,13 @@ func (h *History) AddResults(results []Result) {
 			it.Shorten = nil
 		}
 	}
-	e := entry{m: model.Message{Role: model.RoleTool}}
+	e := &entry{m: model.Message{Role: model.RoleTool}, items: make([]*item, 0, len(results)), stale: true}
 	for _, r := range results {
-		e.items = append(e.items, &item{Result: r, content: r.Content})
 		for _, f := range r.Facts {
 			h.ledger.note(f)
 		}
+		r.Facts = nil
+		e.items = append(e.items, &item{Result: r, content: r.Content})
 	}
 	h.entries = append(h.entries, e)
 }
@@ -193,6 +201,7 @@ func (h *History) Messages(ctx context.Context, fixed int) (messages []model.Mes
 		h.share()
 	}
 	same = min(h.sent, len(h.entries))
+	messages = make([]model.Message, 0, len(h.entries))
 	for i, e := range h.entries {
 		messages = append(messages, e.message())
 		if i == 0 {
@@ -250,14 +259,19 @@ func (h *History) room() int {
 	return int(max(1, room))
 }
 
-func (e entry) message() model.Message {
-	m := e.m
+// message is e as it is sent. What was returned before is not changed.
+func (e *entry) message() model.Message {
+	if !e.stale {
+		return e.m
+	}
+	e.stale = false
+	e.m.Results = make([]model.ToolResult, 0, len(e.items))
 	for _, it := range e.items {
 		r := it.ToolResult
 		r.Content = it.content
-		m.Results = append(m.Results, r)
+		e.m.Results = append(e.m.Results, r)
 	}
-	return m
+	return e.m
 }
 
 // size is the bytes of the next request.
@@ -269,8 +283,10 @@ func (h *History) size() int {
 	return n
 }
 
-func (e entry) size() int {
-	n := Size(e.m)
+func (e *entry) size() int {
+	m := e.m
+	m.Results = nil
+	n := Size(m)
 	for _, it := range e.items {
 		n += len(it.ID) + len(it.Name) + len(it.content)
 	}
@@ -304,4 +320,7 @@ func (h *History) whole() int {
 }
 
 // changed notes that message i is no longer as it was sent.
-func (h *History) changed(i int) { h.sent = min(h.sent, i) }
+func (h *History) changed(i int) {
+	h.sent = min(h.sent, i)
+	h.entries[i].stale = len(h.entries[i].items) > 0
+}

@@ -400,6 +400,42 @@ func TestStructured(t *testing.T) {
 	}
 }
 
+func TestExcerpts(t *testing.T) {
+	h, err := history.New(history.Options{High: 3000, Low: 1000,
+		Quote:   func(tool, text string) string { return "<" + tool + "\n" + text + ">" },
+		Excerpt: func(content string) string { return content[:10] },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Add(model.Message{Role: model.RoleUser, Text: "the task"})
+	var first []model.Message
+	for i := range 9 {
+		id := fmt.Sprint("c", i)
+		h.Add(model.Message{Role: model.RoleAssistant, Calls: []model.ToolCall{{ID: id, Name: "tell", Arguments: "{}"}}})
+		h.AddResults([]history.Result{{ToolResult: model.ToolResult{ID: id, Name: "tell", Content: fmt.Sprint("content ", i, strings.Repeat("x", 990))},
+			What: id, Facts: []history.Fact{{Kind: history.Command, Name: id}}}})
+		messages, _ := h.Messages(context.Background(), fixed)
+		if i == 1 {
+			first = messages
+		}
+	}
+	messages, _ := h.Messages(context.Background(), fixed)
+	if got, want := messages[2].Results[0].Content, `<tell`+"\n"+`{"reduced":"c0","excerpt":"content 0x"}>`; got != want {
+		t.Errorf("the oldest result is %q, want %q", got, want)
+	}
+	with := 0
+	for _, m := range messages {
+		with += strings.Count(strings.Join(contents(m), ""), `{"ledger":`)
+	}
+	if with != 1 {
+		t.Errorf("%d ledgers", with)
+	}
+	if got := first[2].Results[0].Content; len(got) != 999 {
+		t.Errorf("what was returned before has become %q", got)
+	}
+}
+
 func TestParallelResults(t *testing.T) {
 	s := newScript(t, history.Options{})
 	s.step(false, 16000, 16000, 16000, 200, 16000)

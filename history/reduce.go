@@ -37,28 +37,41 @@ type textPlace struct {
 	Lines int64  `json:"lines,omitempty"`
 }
 
-// refer is the content of a reference to r.
-func (h *History) refer(r *Result, state string) string {
-	ref := reference{Reduced: line(r.What, maxWhat), Outcome: line(r.Outcome, maxState), Line: line(r.Line, maxLine)}
-	if r.Path != "" {
-		ref.Text = &textPlace{r.Path, r.Bytes, r.Lines}
-	} else {
-		ref.Excerpt = evidence.Cut(strings.ToValidUTF8(r.Excerpt, "\uFFFD"), maxExcerpt)
+// refer makes the reference to a result, and reports whether something in it is
+// a tool's.
+func (h *History) refer(it *item) (ref string, foreign bool) {
+	r := reference{Reduced: line(it.What, maxWhat), Outcome: line(it.Outcome, maxState), Line: line(it.Line, maxLine)}
+	switch {
+	case it.Path != "":
+		r.Text = &textPlace{it.Path, it.Bytes, it.Lines}
+	case h.o.Excerpt != nil:
+		r.Excerpt = evidence.Cut(strings.ToValidUTF8(h.o.Excerpt(it.Content), "\uFFFD"), maxExcerpt)
 	}
-	if h.o.Strategy == Structured && ref.Text != nil { // the document says the rest
-		ref.Line = ""
+	if h.o.Strategy == Structured && r.Text != nil { // the document says the rest
+		r.Line = ""
 	}
-	data, err := json.Marshal(ref)
+	data, err := json.Marshal(r)
 	if err != nil { // strings and numbers always encode
 		panic(err)
 	}
+	return string(data), r.Line != "" || r.Excerpt != ""
+}
+
+// dress makes the content of a reference, with what stands behind it.
+func (h *History) dress(it *item, state string) {
+	it.state = state
 	switch {
 	case state != "":
-		return h.o.Quote(r.Name, string(data)+"\n"+state)
-	case ref.Line == "" && ref.Excerpt == "": // nothing in it is a tool's
-		return string(data)
+		it.content = h.o.Quote(it.Name, it.ref+"\n"+state)
+	case it.foreign:
+		it.content = h.o.Quote(it.Name, it.ref)
+	default:
+		it.content = it.ref
 	}
-	return h.o.Quote(r.Name, string(data))
+	if _, after, ok := strings.Cut(it.content, it.ref); ok { // it is not kept twice
+		end := len(it.content) - len(after)
+		it.ref = it.content[end-len(it.ref) : end]
+	}
 }
 
 // reduce makes references of the older results, until no more than low bytes
@@ -66,7 +79,7 @@ func (h *History) refer(r *Result, state string) string {
 func (h *History) reduce(ctx context.Context, low int) {
 	newest, sum, full := h.newest(), 0, false
 	low = h.atLeast(newest, low)
-	var taken []*item
+	var taken []Result
 	for i := len(h.entries) - 1; i >= 0; i-- {
 		for _, it := range slices.Backward(h.entries[i].items) {
 			switch {
@@ -75,8 +88,9 @@ func (h *History) reduce(ctx context.Context, low int) {
 				sum += len(it.content)
 			default:
 				full = true
+				whole := it.Result
 				if h.replace(i, it) {
-					taken = append(taken, it)
+					taken = append(taken, whole)
 				}
 			}
 		}
@@ -108,11 +122,12 @@ func (h *History) replace(i int, it *item) bool {
 	if it.reduced {
 		return false
 	}
-	content := h.refer(&it.Result, "")
-	if len(content) >= len(it.content) {
+	next := item{Result: Result{ToolResult: model.ToolResult{ID: it.ID, Name: it.Name, IsError: it.IsError}}, reduced: true}
+	next.ref, next.foreign = h.refer(it)
+	if h.dress(&next, ""); len(next.content) >= len(it.content) {
 		return false
 	}
-	it.content, it.reduced = content, true
+	*it = next
 	h.changed(i)
 	return true
 }
@@ -134,7 +149,7 @@ func (h *History) pin() {
 	for i, e := range h.entries {
 		for _, it := range e.items {
 			if it.state != "" {
-				it.state, it.content = "", h.refer(&it.Result, "")
+				h.dress(it, "")
 				h.changed(i)
 			}
 			if it.reduced {
@@ -152,8 +167,8 @@ func (h *History) pin() {
 		}
 		return
 	}
-	if last.state = h.render(h.size()*h.o.Share/100 - len(last.content) - 128); last.state != "" {
-		last.content = h.refer(&last.Result, last.state)
+	if state := h.render(h.size()*h.o.Share/100 - len(last.content) - 128); state != "" {
+		h.dress(last, state)
 		h.changed(at)
 	}
 }
@@ -180,7 +195,7 @@ func (h *History) share() {
 				}
 				switch {
 				case it.state != "":
-					it.state, it.content = "", h.refer(&it.Result, "")
+					h.dress(it, "")
 					h.changed(i)
 					over, again = true, true
 				case i == newest && h.shorten(it, most):
@@ -259,7 +274,7 @@ func cut(text string, most int) string {
 }
 
 // sumUp has the summary take in the results that were replaced.
-func (h *History) sumUp(ctx context.Context, taken []*item) {
+func (h *History) sumUp(ctx context.Context, taken []Result) {
 	if h.o.Summarize == nil {
 		return
 	}
@@ -268,8 +283,8 @@ func (h *History) sumUp(ctx context.Context, taken []*item) {
 		fmt.Fprintf(&b, "So far:\n%s\n\n", h.summary)
 	}
 	each := maxToSum / len(taken)
-	for _, it := range taken {
-		fmt.Fprintf(&b, "%s: %s\n%s\n\n", line(it.What, maxWhat), line(it.Outcome, maxState), cut(it.Content, max(evidence.MinBytes, each)))
+	for _, r := range taken {
+		fmt.Fprintf(&b, "%s: %s\n%s\n\n", line(r.What, maxWhat), line(r.Outcome, maxState), cut(r.Content, max(evidence.MinBytes, each)))
 	}
 	text, err := h.o.Summarize(ctx, evidence.Cut(b.String(), 2*maxToSum))
 	if err != nil {
@@ -364,7 +379,7 @@ func (h *History) shortenCalls(i int) {
 // drop leaves out the oldest step: a reply and what followed it up to the next
 // one. The task and the newest step stay.
 func (h *History) drop() bool {
-	isReply := func(e entry) bool { return e.m.Role == model.RoleAssistant }
+	isReply := func(e *entry) bool { return e.m.Role == model.RoleAssistant }
 	first := slices.IndexFunc(h.entries, isReply)
 	if first < 0 {
 		return false
