@@ -41,6 +41,9 @@ func Do(ctx context.Context, o Options, w Worker) (*Report, error) {
 		return nil, err
 	}
 	r.emit(Event{Kind: EventStart, Text: r.o.ID})
+	for _, notice := range r.o.Notices {
+		r.warn("%s", notice)
+	}
 	ctx, traced := r.traced(ctx)
 	out, err := r.run(ctx, w)
 	return traced(r.end(out, err))

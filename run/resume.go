@@ -57,6 +57,9 @@ func Resume(ctx context.Context, o Options, w Resumer) (*Report, error) {
 		return nil, err
 	}
 	r.emit(Event{Kind: EventStart, Text: r.o.ID + ", resumed"})
+	for _, notice := range r.o.Notices {
+		r.warn("%s", notice)
+	}
 	ctx, traced := r.traced(ctx)
 	out, err := r.resume(ctx, w, rec)
 	return traced(r.end(out, err))

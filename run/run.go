@@ -77,6 +77,9 @@ type Options struct {
 	// Events is told what happens as it happens, in order, from one goroutine
 	// at a time; it must not block for long. Nil tells nobody.
 	Events func(Event)
+	// Notices are warnings that are known before the run: they are in the report
+	// and told as those that come up in it.
+	Notices []string
 
 	// Output is a directory of this host, absolute, that has the workspace's new
 	// and changed files, brought up to date after every call: what a lost sandbox

@@ -82,13 +82,14 @@ func (a *app) watched() bool {
 	return ok && a.err.terminal && term.IsTerminal(int(in.Fd()))
 }
 
-// warnUnattended says what nobody is there to see: a general shell without any
+// unattended says what nobody is there to see: a general shell without any
 // rule.
-func (a *app) warnUnattended(o run.Options) {
-	if !o.NoShell && o.Approval == nil && !a.watched() {
-		a.note("warning: nobody watches this run, the agent has a general shell, and no rule says what it may do in its sandbox")
-		a.note("hint: rein config init --unattended writes a configuration with narrow tools")
+func (a *app) unattended(o run.Options) []string {
+	if o.NoShell || o.Approval != nil || a.watched() {
+		return nil
 	}
+	return []string{"nobody watches this run, the agent has a general shell, and no rule says what it may do in its sandbox; " +
+		"rein config init --unattended writes a configuration with narrow tools"}
 }
 
 // terminalAsker asks on the terminal that rein was started on.

@@ -299,7 +299,7 @@ func configHash(settings ...any) (string, error) {
 // the audit log on the last line of stderr.
 func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags) error {
 	a.sweep(ctx, o.Provider)
-	a.warnUnattended(o)
+	o.Notices = a.unattended(o)
 	p := a.newProgress()
 	a.shown, o.Events = p, p.event
 	report, err := doing(f)(ctx, o, w)
