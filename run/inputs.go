@@ -2,9 +2,12 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -49,7 +52,7 @@ func (r *runner) closeInputs() {
 	if r.inputs == nil {
 		return
 	}
-	if err := r.inputs.Close(); err != nil {
+	if err := errors.Join(r.inputs.Close(), os.RemoveAll(filepath.Join(r.dir, copiesDir))); err != nil {
 		r.warn("the workspace could not be closed: %v", err)
 	}
 }
@@ -76,6 +79,9 @@ func (r *runner) copyIn(ctx context.Context) error {
 		r.warn("%s is left out: %s", s.Path, s.Reason)
 	}
 	r.checkProtected()
+	if err := r.keepCopies(); err != nil {
+		return err
+	}
 	if err := r.place(ctx, r.box, r.inputs.Entries); err != nil {
 		return err
 	}

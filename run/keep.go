@@ -142,7 +142,7 @@ func (r *runner) restoreInputs(rec inputsRecord) error {
 		return err
 	}
 	r.hasInputs(tree)
-	return nil
+	return r.keepCopies()
 }
 
 // outcomeRecord is the data of audit.KindRunOutcome.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -44,6 +45,39 @@ func (r *runner) checkProtected() {
 			r.warn("no file of the workspace matches %s: only a new one would be a change to what is protected", p)
 		}
 	}
+}
+
+// copiesDir holds copies of inputs while a run goes on, and maxCopies bounds them.
+const (
+	copiesDir = "inputs"
+	maxCopies = 256 << 20
+)
+
+// keepCopies sees to it that protected files can be put back, and a new sandbox
+// for the checks made, as the inputs were when the run began: people go on
+// working in their directories.
+func (r *runner) keepCopies() error {
+	var want, rest []*workspace.Entry
+	g := protected(r.o.Protect...)
+	for _, e := range r.inputs.Entries {
+		if e.Type == workspace.File && g.covers(e.Path, true) {
+			want = append(want, e)
+		} else if r.o.Fresh {
+			rest = append(rest, e)
+		}
+	}
+	if want = append(want, rest...); len(want) == 0 {
+		return nil
+	}
+	without, err := r.inputs.Keep(filepath.Join(r.dir, copiesDir), want, maxCopies)
+	if len(without) > 0 {
+		var names []string
+		for _, e := range without {
+			names = append(names, e.Path)
+		}
+		r.warn("no copy is kept of %s: together with what is, they are larger than %d MiB; to be put back they must stay as they are on this host", list(names), maxCopies>>20)
+	}
+	return err
 }
 
 // unknown is the hash of what could not be looked at.

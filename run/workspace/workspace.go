@@ -82,6 +82,7 @@ type Tree struct {
 	root    *os.Root
 	rules   map[string][]Patterns // directory → its ignore files, in order
 	texts   map[string][]string   // their texts
+	copies  *copies               // nil: none are kept
 }
 
 // Ignores reports whether the workspace's ignore files, as Scan found them,
@@ -368,53 +369,48 @@ func (t *Tree) readRegular(name string, limit int64) ([]byte, error) {
 }
 
 // Read opens a file of the tree. At the end of its content e.SHA256 and e.Size
-// say what was read; reading more than the size found by Scan is an error.
+// say what was read; reading more than the size found by Scan is an error. A file
+// that was read before is its copy, where one is kept (Keep), and that which
+// is in the workspace otherwise: ErrChanged at its end when it has changed.
 func (t *Tree) Read(e *Entry) (io.ReadCloser, error) {
+	if f, err := t.copies.open(e); err == nil {
+		return newReading(e, f, nil), nil
+	}
 	f, _, err := t.open(e.Path)
 	if err != nil {
 		return nil, err
 	}
-	h := sha256.New()
-	return &reader{f: f, r: io.TeeReader(io.LimitReader(f, e.Size+1), h), done: func(n int64) error {
-		if n != e.Size {
-			return fmt.Errorf("%s changed while it was copied", e.Path)
-		}
-		e.SHA256 = hex.EncodeToString(h.Sum(nil))
-		return nil
-	}}, nil
+	kept, err := t.copies.begin(e)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return newReading(e, f, kept), nil
 }
 
-type reader struct {
-	f    *os.File
-	r    io.Reader
-	n    int64
-	done func(int64) error
-}
-
-func (r *reader) Read(p []byte) (int, error) {
-	n, err := r.r.Read(p)
-	r.n += int64(n)
-	if err == io.EOF {
-		if fault := r.done(r.n); fault != nil {
-			err = fault
+// Content returns a file's content as Read gave it: its copy, where one is kept
+// (Keep), or what is in the workspace, which is ErrChanged when it is something
+// else by now.
+func (t *Tree) Content(e *Entry) ([]byte, error) {
+	if f, err := t.copies.open(e); err == nil {
+		data, err := io.ReadAll(io.LimitReader(f, e.Size+1))
+		f.Close()
+		if err == nil && is(data, e.SHA256) {
+			return data, nil
 		}
 	}
-	return n, err
-}
-
-func (r *reader) Close() error { return r.f.Close() }
-
-// Content returns a file's content, if it still is what Read gave: ErrChanged
-// when it is not.
-func (t *Tree) Content(e *Entry) ([]byte, error) {
 	data, err := t.readRegular(e.Path, e.Size)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrChanged, err)
 	}
-	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != e.SHA256 {
+	if !is(data, e.SHA256) {
 		return nil, ErrChanged
 	}
 	return data, nil
+}
+
+func is(data []byte, sum string) bool {
+	got := sha256.Sum256(data)
+	return hex.EncodeToString(got[:]) == sum
 }
 
 // ErrChanged says that a file on the host is no longer what was copied in.
