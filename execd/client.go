@@ -43,6 +43,10 @@ type Client struct {
 func NewClient(opts Options) *Client {
 	c := &Client{}
 	c.opts.Store(tidy(opts))
+	idle := remoteIdle
+	if opts.DialContext != nil {
+		idle = dialledIdle
+	}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dial := c.opts.Load().DialContext; dial != nil {
@@ -51,7 +55,7 @@ func NewClient(opts Options) *Client {
 			return (&net.Dialer{}).DialContext(ctx, network, address)
 		},
 		MaxIdleConnsPerHost: 64,
-		IdleConnTimeout:     90 * time.Second,
+		IdleConnTimeout:     idle,
 		DisableCompression:  true,     // lengths and ranges are of the file
 		ReadBufferSize:      16 << 10, // kept by each connection, also idle ones of a thousand runs
 	}
@@ -60,6 +64,14 @@ func NewClient(opts Options) *Client {
 	}}
 	return c
 }
+
+// How long connections are kept for the next request. Each costs some 50 KiB
+// here, as much at its other end, and a model often takes longer to answer: where
+// Options.DialContext leads to this machine, another one costs next to nothing.
+const (
+	remoteIdle  = 90 * time.Second
+	dialledIdle = time.Second
+)
 
 func tidy(opts Options) *Options {
 	opts.BaseURL = strings.TrimSuffix(opts.BaseURL, "/")
