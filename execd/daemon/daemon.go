@@ -12,10 +12,8 @@ package daemon
 
 import (
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -70,7 +68,6 @@ type Server struct {
 	token    [sha256.Size]byte
 	env      map[string]string
 	files    place
-	mux      *http.ServeMux
 	commands *registry
 	sessions sessions
 	ptys     ptys
@@ -113,7 +110,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.StallLimit <= 0 {
 		cfg.StallLimit = defaultStall
 	}
-	s := &Server{cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), closing: make(chan struct{})}
+	s := &Server{cfg: cfg, token: sha256.Sum256([]byte(cfg.Token)), closing: make(chan struct{})}
 	s.spillLeft.Store(cfg.SpillBudget)
 	if err := s.setEnvironment(); err != nil {
 		return nil, err
@@ -127,7 +124,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.files = files
 	s.commands = newRegistry(s.osPath(path.Join(cfg.StateDir, "results")))
-	s.routes()
 	return s, nil
 }
 
@@ -164,85 +160,6 @@ func (s *Server) makeState() error {
 
 // osPath is where a path of the sandbox is for this process.
 func (s *Server) osPath(p string) string { return filepath.Join(s.cfg.Root, p) }
-
-func (s *Server) routes() {
-	for pattern, h := range map[string]http.HandlerFunc{
-		"GET /ping":               func(w http.ResponseWriter, _ *http.Request) { done(w) },
-		"POST /command":           s.runCommand,
-		"DELETE /command":         s.interruptCommand,
-		"GET /command/{a}/{b}":    s.askCommand,
-		"POST /session":           s.changes(s.createSession),
-		"POST /session/{id}/run":  s.runInSession,
-		"DELETE /session/{id}":    s.deleteSession,
-		"POST /pty":               s.createPTY,
-		"GET /pty/{id}":           s.ptyStatus,
-		"DELETE /pty/{id}":        s.deletePTY,
-		"GET /pty/{id}/ws":        s.servePTY,
-		"GET /rein/features":      s.features,
-		"GET /rein/port":          s.portOwner,
-		"POST /rein/pause":        s.pause,
-		"POST /rein/resume":       s.resume,
-		"POST /rein/clear":        s.clear,
-		"GET /metrics":            s.metrics,
-		"GET /metrics/watch":      s.watchMetrics,
-		"GET /files/info":         s.fileInfo,
-		"GET /files/search":       s.searchFiles,
-		"GET /files/download":     s.download,
-		"POST /files/upload":      s.changes(s.upload),
-		"DELETE /files":           s.changes(s.removeFiles),
-		"POST /files/mv":          s.changes(s.moveFiles),
-		"POST /files/permissions": s.changes(s.setPermissions),
-		"POST /files/replace":     s.changes(s.replaceContents),
-		"POST /directories":       s.changes(s.makeDirectories),
-		"GET /directories/list":   s.listDirectory,
-		"DELETE /directories":     s.changes(s.removeDirectories),
-	} {
-		s.mux.HandleFunc(pattern, h)
-	}
-}
-
-// Handler returns the HTTP handler. Every route, also an unknown one, needs
-// the token.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
-
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	// Hashes have one length, so that the comparison tells nothing of the
-	// token, not even that.
-	got := sha256.Sum256([]byte(r.Header.Get(execd.TokenHeader)))
-	if subtle.ConstantTimeCompare(got[:], s.token[:]) != 1 {
-		fail(w, refuse(http.StatusUnauthorized, execd.CodeUnauthorized, "the header %s is missing or wrong", execd.TokenHeader))
-		return
-	}
-	if s.paused.Load() && r.URL.Path != "/rein/resume" && r.URL.Path != "/rein/pause" {
-		fail(w, refuse(http.StatusConflict, execd.CodeConflict, "the sandbox is paused"))
-		return
-	}
-	h, pattern := s.mux.Handler(r)
-	if pattern != "" {
-		s.mux.ServeHTTP(w, r)
-		return
-	}
-	var probe statusWriter
-	h.ServeHTTP(&probe, r)
-	if allow := probe.Header().Get("Allow"); allow != "" {
-		w.Header().Set("Allow", allow)
-		fail(w, refuse(http.StatusMethodNotAllowed, execd.CodeNotAllowed, "%s does not answer %s, only %s", r.URL.Path, r.Method, allow))
-		return
-	}
-	fail(w, refuse(http.StatusNotFound, execd.CodeNotFound, "no such route: %s", r.URL.Path))
-}
-
-// statusWriter keeps only the header of an answer.
-type statusWriter struct{ header http.Header }
-
-func (p *statusWriter) Header() http.Header {
-	if p.header == nil {
-		p.header = make(http.Header)
-	}
-	return p.header
-}
-func (p *statusWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (p *statusWriter) WriteHeader(int)             {}
 
 // begin counts one more running command, unless the server is closed.
 func (s *Server) begin() bool {

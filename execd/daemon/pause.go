@@ -70,15 +70,15 @@ func (s *Server) standStill(ctx context.Context, m Stopper) error {
 	return err
 }
 
-// changes makes a handler that changes files one that does so only while the
+// changes makes a route that changes files one that does so only while the
 // sandbox is not paused: a pause waits for it, and it, whenever it has waited
 // for the client, for the end of a pause.
-func (s *Server) changes(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func changes(f route) route {
+	return func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.changing.RLock()
 		defer s.changing.RUnlock()
 		r.Body = &pausable{r.Body, &s.changing}
-		h(w, r)
+		f(s, w, r)
 	}
 }
 
