@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -26,8 +27,7 @@ type box struct {
 	files   *files
 	daemon  *daemon.Server
 	server  *http.Server
-	conns   *pipeListener
-	serving sync.WaitGroup // the server and its connections
+	serving sync.WaitGroup // connections
 
 	halted, ended once
 	endErr        error
@@ -60,7 +60,6 @@ func newBox(parent string, clock Clock, info sandbox.Info, env map[string]string
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	b.conns = &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	b.server = &http.Server{Handler: b.daemon.Handler(), ConnState: func(_ net.Conn, s http.ConnState) {
 		switch s {
 		case http.StateNew: // by Serve itself, before its own end
@@ -69,7 +68,6 @@ func newBox(parent string, clock Clock, info sandbox.Info, env map[string]string
 			b.serving.Done()
 		}
 	}}
-	b.serving.Go(func() { _ = b.server.Serve(b.conns) }) // always ErrServerClosed
 	return b, nil
 }
 
@@ -109,37 +107,33 @@ func (b *box) end() error {
 	return b.endErr
 }
 
-// pipeListener accepts in-process connections.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+// dial connects to the sandbox's server. Nobody waits for connections: each is
+// brought to the server, and a thousand idle sandboxes have no goroutine.
+func (b *box) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	refused := &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
+	if ctx.Err() != nil {
+		refused.Err = ctx.Err()
+		return nil, refused
+	}
 	ours, theirs := net.Pipe()
-	select {
-	case l.conns <- theirs:
-		return ours, nil
-	case <-l.closed:
-		return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
-	case <-ctx.Done():
-		return nil, &net.OpError{Op: "dial", Net: "memory", Err: ctx.Err()}
+	if err := b.server.Serve(&single{theirs}); errors.Is(err, http.ErrServerClosed) {
+		theirs.Close() // which does not fail
+		return nil, refused
 	}
+	return ours, nil
 }
 
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
+// single is a listener that accepts one connection.
+type single struct{ conn net.Conn }
+
+func (l *single) Accept() (net.Conn, error) {
+	if l.conn == nil {
+		return nil, io.EOF
 	}
+	c := l.conn
+	l.conn = nil
+	return c, nil
 }
 
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }
+func (*single) Close() error   { return nil }
+func (*single) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }

@@ -263,7 +263,7 @@ func (m *Memory) Endpoint(_ context.Context, id string, port int) (sandbox.Endpo
 	if err != nil {
 		return sandbox.Endpoint{}, err
 	}
-	dial := b.conns.dial
+	dial := b.dial
 	if port != execd.Port {
 		dial = func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
