@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,12 +87,33 @@ func checkLimits(f *config.File) error {
 	if !ok {
 		return nil // Validate has said so
 	}
-	e, ok := errors.AsType[*budget.InvalidError](toBudget(f.Config.Limits, l).Validate())
-	if !ok {
+	l = toBudget(f.Config.Limits, l)
+	if e, ok := errors.AsType[*budget.InvalidError](l.Validate()); ok {
+		key := "limits." + string(e.Limit)
+		return f.Fault(key, "set "+key, "%s %s", e.Value, e.Reason)
+	}
+	if i := tooSlow(f.Config.Tools, l); i >= 0 {
+		return f.Fault(fmt.Sprintf("tools.custom[%d].timeout", i), "write a shorter one, or raise limits.max_call_timeout",
+			"%s is more than any call may take, %s", f.Config.Tools.Custom[i].Timeout, config.Duration(l.MaxCallTimeout))
+	}
+	return nil
+}
+
+// tooSlow is the first narrow tool whose own timeout no call may have, -1 for
+// none.
+func tooSlow(t config.Tools, l budget.Limits) int {
+	return slices.IndexFunc(t.Custom, func(c config.CustomTool) bool { return time.Duration(c.Timeout) > l.MaxCallTimeout })
+}
+
+// checkTools refuses narrow tools that would fail in every call, because flags
+// leave a call less time than theirs.
+func checkTools(t config.Tools, l budget.Limits) error {
+	i := tooSlow(t, l)
+	if i < 0 {
 		return nil
 	}
-	key := "limits." + string(e.Limit)
-	return f.Fault(key, "set "+key, "%s %s", e.Value, e.Reason)
+	return usage("raise "+budget.LimitMaxCallTimeout.Flag()+", or shorten its timeout in the configuration",
+		"the tool %s has %s for a call, more than any may take, %s", t.Custom[i].Name, t.Custom[i].Timeout, config.Duration(l.MaxCallTimeout))
 }
 
 // overLimits is base with what over sets.

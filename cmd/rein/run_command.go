@@ -167,6 +167,9 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
+	if err := checkTools(file.Config.Tools, limits); err != nil {
+		return o, nil, err
+	}
 	checked, err := a.acceptance(target, f.acceptance)
 	if err != nil {
 		return o, nil, err

@@ -133,6 +133,8 @@ func TestFaults(t *testing.T) {
 		{"remote's empty key", "targets:\n  a: {provider: opensandbox, url: 'https://h', image: x, key: {}}\n", "targets.a.key: exactly one place", "one of env:"},
 		{"bare star", "images:\n  allow:\n    - *\n", "c.yaml:3:7: ", "needs quotes"},
 		{"star at the beginning", "images:\n  allow:\n    - */x\n", "images.allow[0]: anchors, aliases and tags are not read", "needs quotes"},
+		{"rule of a host", "approval:\n  rules:\n    - {action: deny, host: '*.example.com'}\n", "c.yaml:3:22: approval.rules[0].host: connections are not asked about", "reaches no host"},
+		{"tool named as the search tool", "search: true\ntools:\n  custom:\n    - {name: search, description: d, argv: [grep]}\n", `c.yaml:4:8: tools.custom[0].name: "search" is also the tool that search: true gives`, "another name"},
 		{"secret without place", "redaction:\n  secrets: [{name: x}]\n", "exactly one place", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (t Tools) Tools() ([]tool.Custom, error) {
 	return out, nil
 }
 
-func (v *validator) tools(t Tools) {
+func (v *validator) tools(t Tools, search bool) {
 	for i, c := range t.Custom {
 		at := fmt.Sprintf("tools.custom[%d]", i)
 		if err := c.program().Check(); err != nil {
@@ -77,6 +77,9 @@ func (v *validator) tools(t Tools) {
 		}
 		if slices.ContainsFunc(t.Custom[:i], func(o CustomTool) bool { return o.Name == c.Name }) {
 			v.fault(at+".name", "give it another name", "two tools are named %q", c.Name)
+		}
+		if search && c.Name == tool.Search {
+			v.fault(at+".name", "give it another name, or leave search: out", "%q is also the tool that search: true gives the model", c.Name)
 		}
 		if strings.HasPrefix(c.Cwd, "..") || strings.Contains(c.Cwd, "/../") {
 			v.fault(at+".cwd", "write a directory beneath the workspace, or an absolute one", "%q leads out of the workspace", c.Cwd)

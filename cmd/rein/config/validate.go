@@ -68,7 +68,7 @@ func Validate(f *File, known Known) error {
 	v.sessions(c.Sessions)
 	v.redaction(c.Redaction)
 	v.approval(c.Approval)
-	v.tools(c.Tools)
+	v.tools(c.Tools, c.Search)
 	v.images(c.Images)
 	v.telemetry(c.Telemetry)
 	v.absolute("programs.execd", c.Programs.Execd)
