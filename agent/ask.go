@@ -37,6 +37,9 @@ func (c *conversation) ask(ctx context.Context) (*model.Reply, error) {
 		if err == nil || ctx.Err() != nil {
 			return reply, err
 		}
+		if errors.Is(err, errLost) {
+			continue // it failed for nothing that the model did
+		}
 		switch classOf(err) {
 		case tool.Retryable:
 			if attempt < c.Retries {
@@ -102,7 +105,7 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 	if err != nil {
 		c.unanswered(&c.req, err)
 		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failed(err),
-			Note: replyNote{DurationMS: took, Error: string(model.KindOf(err))}})
+			Note: replyNote{DurationMS: took, Error: failureName(err)}})
 		return nil, errors.Join(err, said)
 	}
 	return reply, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},

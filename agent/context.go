@@ -100,7 +100,7 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 	if err != nil {
 		c.unanswered(req, err)
 		return "", errors.Join(err, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step,
-			Data: failed(err), Note: replyNote{Purpose: purposeSummary, Error: string(model.KindOf(err))}}))
+			Data: failed(err), Note: replyNote{Purpose: purposeSummary, Error: failureName(err)}}))
 	}
 	err = c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},
 		Note: replyNote{Purpose: purposeSummary, Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Usage: reply.Usage}})

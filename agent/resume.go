@@ -23,10 +23,15 @@ func (l *loop) Resume(ctx context.Context, s *run.Session, past *run.Past) (run.
 // errOffRecord is an answer where the record has none.
 var errOffRecord = errors.New("the record has no answer here")
 
+// errLost is the reply of a request during which rein was ended.
+var errLost = errors.New("rein was ended before the reply came")
+
 // generate has m answer, or the record.
 func (c *conversation) generate(ctx context.Context, m model.Model, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
 	data := c.past.Reply()
 	switch {
+	case c.past.Lost():
+		return nil, errLost
 	case data == nil && c.past.Binding():
 		return nil, errOffRecord
 	case data == nil:
@@ -43,7 +48,10 @@ func (c *conversation) generate(ctx context.Context, m model.Model, req *model.R
 		return &model.Reply{Message: said.Message, Stop: said.Stop, Usage: said.Usage, Model: said.Model, ID: said.ID}, nil
 	}
 	err := errors.New(said.Error)
-	if said.Kind == "" {
+	switch {
+	case said.Lost:
+		return nil, errLost
+	case said.Kind == "":
 		return nil, err
 	}
 	return nil, &model.Error{Kind: said.Kind, Model: m.Name(), Err: err, RetryAfter: time.Duration(said.RetryAfterMS) * time.Millisecond}

@@ -36,14 +36,24 @@ type failure struct {
 	Kind  model.Kind `json:"kind"`
 	// RetryAfterMS is what the vendor asked for.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
+	// Lost: it is not known, since rein was ended before the reply came.
+	Lost bool `json:"lost,omitempty"`
 }
 
 func failed(err error) failure {
-	f := failure{Error: err.Error(), Kind: model.KindOf(err)}
+	f := failure{Error: err.Error(), Kind: model.KindOf(err), Lost: errors.Is(err, errLost)}
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		f.RetryAfterMS = e.RetryAfter.Milliseconds()
 	}
 	return f
+}
+
+// failureName is the kind of a failure, for the note of it.
+func failureName(err error) string {
+	if errors.Is(err, errLost) {
+		return "lost"
+	}
+	return string(model.KindOf(err))
 }
 
 type requestNote struct {

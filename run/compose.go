@@ -28,28 +28,40 @@ func (r *runner) again(ctx context.Context, w Resumer, rec *record) (Outcome, er
 		r.report.Brake = b
 		r.mu.Unlock()
 	}
-	return Outcome{Reason: rec.outcome.Reason, Detail: rec.outcome.Detail, Hint: rec.outcome.Hint, Answer: out.Answer}, nil
+	return Outcome{Reason: rec.outcome.Reason, Detail: rec.outcome.Detail, Hint: rec.outcome.Hint, Answer: out.Answer, Composed: out.Composed}, nil
 }
 
-// compose makes the report of a run whose sandbox is gone from what is on
-// record. why is how that is known; nil: the run had destroyed it.
+// compose makes the report of a run whose sandbox is gone, or cannot be had any
+// more, from what is on record. why is how that is known; nil: the run had
+// destroyed it.
 func (r *runner) compose(ctx context.Context, w Resumer, rec *record, why error) (Outcome, error) {
 	r.past.closing = func(c tool.Call, begun bool) tool.Result { return rec.closed(c, begun, why) }
 	out, _ := r.again(ctx, w, rec) // how a record ends that ends anywhere is no error
+	composed := out.Composed
 	r.adopt(rec)
 	r.report.Cleanup = r.cleared(ctx, rec)
+	b, lost := r.report.Brake, Outcome{Reason: Lost, Detail: gone(why), Answer: out.Answer}
+	overBudget := func() Outcome {
+		return Outcome{Reason: OverBudget, Detail: "stopped by " + b.Limit + ": " + b.Used + " of " + b.Max, Answer: out.Answer}
+	}
 	switch j := rec.judged; {
+	case rec.outcome == nil && j == nil && ctx.Err() != nil && b != nil:
+		out = overBudget()
+	case rec.outcome == nil && j == nil && ctx.Err() != nil:
+		out = Outcome{Reason: Interrupted, Detail: interrupted, Answer: out.Answer}
 	case rec.outcome == nil && j == nil:
-		out = Outcome{Reason: Lost, Detail: gone(why), Answer: out.Answer}
-	case rec.outcome == nil && r.report.Brake != nil:
-		b := r.report.Brake
-		out = Outcome{Reason: OverBudget, Detail: "stopped by " + b.Limit + ": " + b.Used + " of " + b.Max, Answer: out.Answer}
+		out = lost
+	case rec.outcome == nil && b != nil:
+		out = overBudget()
 	case rec.outcome == nil: // the agent had said that it was finished
 		r.warn("the agent's last words are missing: it had finished, and rein was ended before it could say more")
 		out = Outcome{Reason: Done, Answer: out.Answer}
+	case j == nil && out.Reason == Done: // and nothing of it was saved
+		out = lost
 	case j == nil:
 		r.warn("%s", gone(why))
 	}
+	out.Composed = composed
 	if rec.judged != nil && rec.judged.Error != "" {
 		return out, errors.New(rec.judged.Error)
 	}

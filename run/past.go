@@ -24,6 +24,7 @@ type Past struct {
 	said  []saying
 	at    int
 	begun string        // the id of the call that had begun, and has no result
+	lost  bool          // the request just done again has no reply
 	live  chan struct{} // closed at the end of the record
 	now   time.Time     // as the record has it
 
@@ -50,8 +51,8 @@ type saying struct {
 	call toolRecord      // of audit.KindTool
 	id   string          // its call_id
 	hash string          // of its line in the transcript
-	held Held            // for a request
 	asks string          // the model that a request is for
+	lost bool            // a request whose reply never came
 }
 
 // Difference is where a replayed run does not do what is on record.
@@ -125,6 +126,17 @@ func (p *Past) Reply() json.RawMessage {
 	return nil
 }
 
+// Lost reports whether the request just made was on record without a reply: the
+// process was ended while it waited for it. Nobody knows what it cost.
+func (p *Past) Lost() bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
 // Asks reports whether the record goes on with a request of that model.
 func (p *Past) Asks(model string) bool {
 	s, ok := p.next()
@@ -173,8 +185,12 @@ func (p *Past) callID() string {
 // it was: at the end of the record the entry is a new one.
 func (p *Past) follow(kind audit.Kind, step int, what string) (bool, error) {
 	s, ok := p.next()
+	lost := p.noteLost(ok && s.lost)
 	if !ok {
 		p.resolved()
+		if lost && kind == audit.KindModelReply { // that it never came
+			return false, nil
+		}
 		return false, p.over(kind, step, what)
 	}
 	if s.kind != kind || s.step != step {
@@ -182,6 +198,18 @@ func (p *Past) follow(kind audit.Kind, step int, what string) (bool, error) {
 	}
 	p.advance()
 	return true, nil
+}
+
+// noteLost notes whether the entry that is taken now is a request without a
+// reply, and returns whether the one before it was.
+func (p *Past) noteLost(lost bool) (before bool) {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, p.lost = p.lost, lost
+	return before
 }
 
 // resolved notes that the call that had begun has a result now: it is the first
@@ -242,12 +270,16 @@ func (p *Past) settle() {
 	p.halt()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.at == len(p.said) {
-		select {
-		case <-p.live:
-		default:
-			close(p.live)
-		}
+	if p.at < len(p.said) {
+		return
+	}
+	select {
+	case <-p.live:
+	default:
+		close(p.live)
+	}
+	if p.inner != nil && p.inner.Err() != nil { // before the worker goes on
+		p.endWork(context.Cause(p.inner))
 	}
 }
 
@@ -293,11 +325,14 @@ func (p *Past) work(inner context.Context) (context.Context, context.CancelFunc)
 }
 
 // overTime ends the work for the limit of the wall clock.
-func (p *Past) overTime(b *budget.Breach) {
+func (p *Past) overTime(b *budget.Breach) { p.end(b) }
+
+// end ends the work, but not its last turn.
+func (p *Past) end(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.endWork != nil {
-		p.endWork(b)
+		p.endWork(cause)
 	}
 }
 

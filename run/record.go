@@ -101,7 +101,7 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 		rec.ended = true
 	case audit.KindModelRequest, audit.KindModelReply, audit.KindTool, audit.KindVerdict:
 		return rec.takeSaid(r, notes)
-	case audit.KindSandboxRenewed, audit.KindLimit, audit.KindBrake, audit.KindRound:
+	case audit.KindSandboxRenewed, audit.KindLimit, audit.KindBrake, audit.KindHalt, audit.KindRound:
 		rec.said = append(rec.said, saying{kind: r.Kind, time: r.Time, data: r.Data})
 	case audit.KindCallIntent, audit.KindFileIntent, audit.KindSessionIntent:
 		if strings.HasPrefix(r.CallID, callPrefix) { // a worker's, not one of the run's own
@@ -132,14 +132,13 @@ func (rec *record) takeSaid(r audit.Record, notes map[int]int) error {
 	if r.Kind == audit.KindModelRequest {
 		var request struct {
 			Note struct {
-				Held
 				Model string `json:"model"`
 			} `json:"note"`
 		}
 		if err := json.Unmarshal(r.Data, &request); err != nil {
 			return err
 		}
-		s.held, s.asks = request.Note.Held, request.Note.Model
+		s.asks = request.Note.Model
 	}
 	if note.Entry > 0 {
 		notes[note.Entry] = len(rec.said)
@@ -269,14 +268,12 @@ func (rec *record) worked() bool {
 	return false
 }
 
-// past is what the worker is to do again. Requests whose reply never came are
-// not done again: they are marked as lost, since they may have cost something.
+// past is what the worker is to do again. The reply of a request at its end
+// never came.
 func (rec *record) past() *Past {
 	p := &Past{begun: rec.call, now: rec.begun, live: make(chan struct{})}
 	for i, s := range rec.said {
-		if s.kind == audit.KindModelRequest && !rec.answered(i) {
-			s.kind = lostRequest
-		}
+		s.lost = s.kind == audit.KindModelRequest && !rec.answered(i)
 		p.said = append(p.said, s)
 	}
 	return p
@@ -291,9 +288,6 @@ func (rec *record) answered(i int) bool {
 	}
 	return false
 }
-
-// lostRequest is the kind of a request whose reply never came.
-const lostRequest audit.Kind = "model.request.lost"
 
 // entry reports whether s is an entry of the worker's.
 func (s saying) entry() bool {

@@ -172,6 +172,8 @@ func (r *runner) follows(rec *record) {
 	r.past, p.between = p, r.between
 	if at, b := rec.timedOut(r.o.Limits); b != nil {
 		p.stopAt, p.stop = at, func() { p.overTime(b) }
+	} else if at, cause := rec.halted(); cause != nil {
+		p.stopAt, p.stop = at, func() { p.end(cause) }
 	}
 }
 
@@ -203,8 +205,6 @@ func (r *runner) follow(s saying) error {
 			return err
 		}
 		r.retries = v.Round
-	case lostRequest:
-		return r.lostRequest(s)
 	}
 	return nil
 }
@@ -219,18 +219,6 @@ type Held struct {
 func HeldFor(hold *budget.Reservation) Held {
 	a := hold.Amount()
 	return Held{Tokens: a.Tokens, CostUSD: a.Cost.Float()}
-}
-
-// lostRequest counts a request whose reply never came: it may have cost all that
-// was set aside for it.
-func (r *runner) lostRequest(s saying) error {
-	t := Tokens{Input: s.held.Tokens, CostUSD: s.held.CostUSD, Estimated: true}
-	r.countTokens(t)
-	err := r.tree.Spend(budget.Spent{Tokens: t.Input, Cost: budget.Dollars(t.CostUSD)})
-	if _, over := errors.AsType[*budget.Breach](err); over {
-		return nil // it stops the work at the next step
-	}
-	return err
 }
 
 // replayed compares the ends.

@@ -61,6 +61,7 @@ func Resume(ctx context.Context, o Options, w Resumer) (*Report, error) {
 		r.warn("%s", notice)
 	}
 	ctx, traced := r.traced(ctx)
+	r.outside = ctx
 	out, err := r.resume(ctx, w, rec)
 	return traced(r.end(out, err))
 }
@@ -205,11 +206,8 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 	if r.o.Output != "" {
 		r.warn("%s is as the process that was ended left it: it is not kept up to date after a resumption", r.o.Output)
 	}
-	if err := r.attach(ctx, rec); err != nil {
-		if kind := sandbox.KindOf(err); kind == sandbox.KindNotFound || kind == sandbox.KindLost {
-			return r.compose(ctx, w, rec, err)
-		}
-		return r.explain(ctx, work, Outcome{Reason: Failed, Detail: "the sandbox could not be reached"}, err), err
+	if err := r.reach(ctx, rec); err != nil {
+		return r.compose(ctx, w, rec, err)
 	}
 	defer r.destroy(ctx)
 	if err := errors.Join(r.restoreInputs(*rec.inputs), r.removeHalves()); err != nil {
@@ -257,6 +255,30 @@ type resumed struct {
 func (w resumed) Work(ctx context.Context, s *Session) (Outcome, error) {
 	return w.Resume(ctx, s, w.past)
 }
+
+// reach is attach, repeated while the provider or the sandbox may answer later.
+func (r *runner) reach(ctx context.Context, rec *record) error {
+	for attempt := 1; ; attempt++ {
+		err := r.attach(ctx, rec)
+		kind := sandbox.KindOf(err)
+		if err == nil || attempt == attachAttempts || kind != sandbox.KindUnavailable && kind != sandbox.KindTimeout {
+			return err
+		}
+		pause := time.NewTimer(time.Duration(attempt) * attachPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+// The sandbox of a run is asked for so often, with pauses that grow by that.
+const (
+	attachAttempts = 4
+	attachPause    = 2 * time.Second
+)
 
 // attach takes the run's sandbox up, with the end it has.
 func (r *runner) attach(ctx context.Context, rec *record) error {
@@ -332,8 +354,11 @@ func (r *runner) between(s saying) {
 
 // gone is said of outputs that were never saved.
 func gone(why error) string {
-	if why == nil {
+	switch kind := sandbox.KindOf(why); {
+	case why == nil:
 		return "the sandbox was destroyed before its outputs were saved"
+	case kind == sandbox.KindNotFound || kind == sandbox.KindLost:
+		return fmt.Sprintf("the sandbox was gone when the run was resumed, and what had not been saved is lost: %v", why)
 	}
-	return fmt.Sprintf("the sandbox was gone when the run was resumed, and what had not been saved is lost: %v", why)
+	return fmt.Sprintf("the sandbox could not be reached when the run was resumed, and was given up: what had not been saved is lost: %v", why)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
@@ -29,17 +30,34 @@ func Judge(x *Played) []string {
 		j.expired()
 		return j.faults
 	}
+	j.read()
 	j.limits()
 	j.conversation()
 	j.sandboxes()
 	j.report()
 	j.record()
+	j.counts()
 	return j.faults
 }
 
 type judge struct {
 	*Played
 	faults []string
+
+	audit   []byte
+	records []audit.Record
+	said    []said // the transcript
+}
+
+// heard reports whether rein had the reply: it is on record, as one is unless
+// the process was ended before.
+func (j *judge) heard(s Seen) bool {
+	if s.Reply == nil {
+		return false
+	}
+	return !j.Crashed || slices.ContainsFunc(j.records, func(r audit.Record) bool {
+		return r.Kind == audit.KindModelReply && note(r).Note.ID == s.Reply.ID
+	})
 }
 
 func (j *judge) fault(format string, args ...any) {
@@ -93,8 +111,12 @@ func (j *judge) limits() {
 	j.check(withoutTools <= words, "%d last words", withoutTools)
 	absolute := j.Start.Add(l.MaxWallTime + budget.Margin + 5*time.Second)
 	for i, end := range j.Provider.Ends {
-		moved := i == 0 && (rep.SandboxID == "" || len(j.Provider.Ends) > 1 || len(j.Plan.Provider.Renew) > 0) // it was too late, and that was seen to, or could not be
-		j.check(moved || !end.After(absolute), "the sandbox was to end at %s, later than %s", end.Sub(j.Start), absolute.Sub(j.Start))
+		same := func(e End) bool { return e.ID == end.ID }
+		born := !slices.ContainsFunc(j.Provider.Ends[:i], same)
+		// A sandbox's first end may be too late where that was seen to, or could
+		// not be, or where the sandbox was given up for it.
+		moved := born && (end.ID != rep.SandboxID || slices.ContainsFunc(j.Provider.Ends[i+1:], same) || len(j.Plan.Provider.Renew) > 0)
+		j.check(moved || !end.At.After(absolute), "the sandbox was to end at %s, later than %s", end.At.Sub(j.Start), absolute.Sub(j.Start))
 	}
 }
 
@@ -102,7 +124,7 @@ func (j *judge) limits() {
 // more than a reply can: after it nothing may be asked.
 func (j *judge) overran() bool {
 	for i, s := range slices.Backward(j.Model.Seen) {
-		if s.Reply != nil {
+		if j.heard(s) {
 			return s.Usage > Missing && i == len(j.Model.Seen)-1
 		}
 	}
@@ -140,7 +162,7 @@ func (j *judge) conversation() {
 // answered looks at the results that the request i has of the reply before it.
 func (j *judge) answered(i int) {
 	before, request := j.Model.Seen[i-1], j.Model.Seen[i].Request
-	if before.Reply == nil || len(before.Reply.Message.Calls) == 0 || before.Reply.Stop == "" {
+	if !j.heard(before) || len(before.Reply.Message.Calls) == 0 || before.Reply.Stop == "" {
 		return
 	}
 	if len(request.Tools) == 0 && len(request.Messages) == 1 {

@@ -69,16 +69,17 @@ type Model struct {
 // comes from it, once that was ended.
 type process struct {
 	*Model
-	dead *atomic.Bool
+	dead   *atomic.Bool
+	moment func() // is called before and after each request: the process may be ended there
 }
 
 func (p process) Generate(ctx context.Context, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
 	gone := &model.Error{Kind: model.KindUnknown, Model: p.Name(), Message: "the process was ended"}
-	if p.dead.Load() {
+	if p.moment(); p.dead.Load() {
 		return nil, gone
 	}
 	reply, err := p.Model.Generate(ctx, req, emit)
-	if p.dead.Load() {
+	if p.moment(); p.dead.Load() {
 		return nil, gone
 	}
 	return reply, err

@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rein-sh/rein/agent"
+	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 )
@@ -49,24 +51,22 @@ func Play(p Plan, dir string) (*Played, error) {
 	}
 	// Never is found by its goroutines; a run that lives on and on is not.
 	defer time.AfterFunc(1000*time.Hour, func() { panic("the run does not end:\n" + p.String()) }).Stop()
-	crash := &crash{x: x, from: filepath.Join(o.StateDir, "runs", o.ID), to: filepath.Join(dir, "resumed", "runs", o.ID)}
 	work, end := context.WithCancel(ctx)
 	defer end()
-	crash.end, o.Events = end, crash.event
-	var dead atomic.Bool
-	crash.dead = &dead
-	w, err := x.worker(&dead)
+	crash := &crash{x: x, end: end, from: filepath.Join(o.StateDir, "runs", o.ID), to: filepath.Join(dir, "resumed", "runs", o.ID)}
+	o.Events = func(run.Event) { crash.moment() }
+	x.Provider.moment = crash.moment
+	w, err := x.worker(process{x.Model, &crash.dead, crash.moment})
 	if err != nil {
 		return nil, err
 	}
 	x.Report, x.Err = run.Do(work, o, w)
-	if crash.next != nil {
-		x.Provider, x.Crashed = crash.next, true
-		if crash.err != nil {
-			return nil, crash.err
-		}
-		o.StateDir, o.Provider, o.Events = filepath.Join(dir, "resumed"), x.Provider, nil
-		if w, err = x.worker(new(atomic.Bool)); err != nil {
+	if next, err := crash.over(); err != nil {
+		return nil, err
+	} else if next != nil {
+		x.Provider, x.Crashed = next, true
+		o.StateDir, o.Provider, o.Events = filepath.Join(dir, "resumed"), next, nil
+		if w, err = x.worker(x.Model); err != nil {
 			return nil, err
 		}
 		x.Report, x.Err = run.Resume(ctx, o, w.(run.Resumer))
@@ -81,9 +81,9 @@ func Play(p Plan, dir string) (*Played, error) {
 	return x, nil
 }
 
-func (x *Played) worker(dead *atomic.Bool) (run.Worker, error) {
+func (x *Played) worker(m model.Model) (run.Worker, error) {
 	p := x.Plan
-	return agent.New(agent.Options{Model: process{x.Model, dead}, MaxOutputTokens: p.MaxOutput, Price: p.Price, OnDenial: p.OnDenial, Retries: p.Retries})
+	return agent.New(agent.Options{Model: m, MaxOutputTokens: p.MaxOutput, Price: p.Price, OnDenial: p.OnDenial, Retries: p.Retries})
 }
 
 func (x *Played) options(dir string) (run.Options, error) {
@@ -100,27 +100,41 @@ func (x *Played) options(dir string) (run.Options, error) {
 	return o, lay(o.Workspace.Dir, p.Inputs)
 }
 
-// crash ends a process at one of its events: what it has written by then is all
-// that the next one finds, and what it does from then on reaches nobody.
+// crash ends a process at one of its moments: what it has written by then is
+// all that the next one finds, and what it does from then on reaches nobody.
 type crash struct {
 	x        *Played
 	from, to string
 	end      context.CancelFunc
-	dead     *atomic.Bool
+	dead     atomic.Bool
 
-	events int
-	next   *Faulty
-	err    error
+	mu      sync.Mutex
+	moments int
+	next    *Faulty
+	late    bool // the process has ended by itself
+	err     error
 }
 
-func (c *crash) event(run.Event) {
-	if c.events++; c.events != c.x.Plan.Crash {
+// moment is one at which the process may be ended. Whoever has another waits
+// until what was written is safe.
+func (c *crash) moment() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.moments++; c.moments != c.x.Plan.Crash || c.late {
 		return
 	}
 	c.dead.Store(true)
-	c.next = c.x.Provider.Cut(c.x.Plan)
-	c.err = c.snapshot()
+	c.next = c.x.Provider.Cut(c.x.Plan, func() { c.err = c.snapshot() })
 	c.end()
+}
+
+// over is said when the process has ended, in whichever way. It returns the
+// provider of the next process, if there is to be one.
+func (c *crash) over() (*Faulty, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late = true
+	return c.next, c.err
 }
 
 // snapshot copies the run's directory, the audit log first: the transcript has
@@ -140,6 +154,12 @@ func (c *crash) snapshot() error {
 		if err != nil {
 			return err
 		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it was being removed
+		}
+		if err != nil {
+			return err
+		}
 		rel, err := filepath.Rel(c.from, path)
 		to := filepath.Join(c.to, rel)
 		switch {
@@ -149,6 +169,9 @@ func (c *crash) snapshot() error {
 			return os.MkdirAll(to, 0o700)
 		}
 		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

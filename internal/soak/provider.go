@@ -81,6 +81,10 @@ type Faulty struct {
 	*sandboxtest.Memory
 	Plan Provider
 
+	// moment, if not nil, is called before and after whatever this process does
+	// to a sandbox: the process may be ended there.
+	moment func()
+
 	mu     sync.Mutex
 	calls  map[string]int
 	links  dice
@@ -88,7 +92,13 @@ type Faulty struct {
 	dead   bool // the process whose provider this is was ended
 	open   map[net.Conn]bool
 	// Ends are the ends that sandboxes were given.
-	Ends []time.Time
+	Ends []End
+}
+
+// End is an end that a sandbox was given.
+type End struct {
+	ID string
+	At time.Time
 }
 
 // NewFaulty wraps m.
@@ -107,18 +117,41 @@ func (f *Faulty) Stop() {
 
 // Cut ends what the process of this provider can do: nothing reaches a sandbox
 // any more, and nothing happens to one. It returns the provider of the next
-// process.
-func (f *Faulty) Cut(p Plan) *Faulty {
+// process. The process learns of it when kept has returned.
+func (f *Faulty) Cut(p Plan, kept func()) *Faulty {
 	next := NewFaulty(f.Memory, p)
 	f.mu.Lock()
 	f.dead, next.Ends, next.timers = true, f.Ends, f.timers
 	open := f.open
 	f.open = nil
+	kept()
 	f.mu.Unlock()
 	for c := range open {
 		c.Close()
 	}
 	return next
+}
+
+// ended is a moment, and reports whether the process was ended at it, or before.
+func (f *Faulty) ended() bool {
+	if f.moment != nil {
+		f.moment()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
+}
+
+// errEnded is what a process that was ended hears of everything.
+var errEnded = errors.New("the process was ended")
+
+// done is the end of a call of op that the provider has done: a process that
+// was ended meanwhile does not hear of it.
+func (f *Faulty) done(op, id string, err error) error {
+	if f.ended() {
+		return &sandbox.Error{Kind: sandbox.KindUnavailable, Op: op, Subject: id, Err: errEnded}
+	}
+	return err
 }
 
 // List fails once the process is ended.
@@ -146,11 +179,10 @@ func (f *Faulty) act(ctx context.Context, op, id string, acts []Act) error {
 	fail := func(k sandbox.Kind, err error) error {
 		return &sandbox.Error{Kind: k, Op: op, Subject: id, Err: err}
 	}
-	f.mu.Lock()
-	if f.dead {
-		f.mu.Unlock()
-		return fail(sandbox.KindUnavailable, errors.New("the process was ended"))
+	if f.ended() {
+		return fail(sandbox.KindUnavailable, errEnded)
 	}
+	f.mu.Lock()
 	n := f.calls[op]
 	never := false
 	for i := range min(n, len(acts)) {
@@ -193,13 +225,16 @@ func (f *Faulty) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return info, err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.Ends = append(f.Ends, info.ExpiresAt)
+	f.Ends = append(f.Ends, End{info.ID, info.ExpiresAt})
 	if f.Plan.Lose > 0 {
 		f.timers = append(f.timers, time.AfterFunc(f.Plan.Lose, func() { f.Memory.Lose(info.ID, "oom") }))
 	}
 	if f.Plan.Gone > 0 {
 		f.timers = append(f.timers, time.AfterFunc(f.Plan.Gone, func() { _ = f.Memory.Kill(context.Background(), info.ID) }))
+	}
+	f.mu.Unlock()
+	if err := f.done("create", info.ID, nil); err != nil {
+		return sandbox.Info{}, err
 	}
 	return info, nil
 }
@@ -219,17 +254,20 @@ func (f *Faulty) Renew(ctx context.Context, id string, until time.Time) (time.Ti
 	end, err := f.Memory.Renew(ctx, id, until)
 	if err == nil {
 		f.mu.Lock()
-		f.Ends = append(f.Ends, end)
+		f.Ends = append(f.Ends, End{id, end})
 		f.mu.Unlock()
 	}
-	return end, err
+	if err := f.done("renew", id, err); err != nil {
+		return time.Time{}, err
+	}
+	return end, nil
 }
 
 func (f *Faulty) Kill(ctx context.Context, id string) error {
 	if err := f.act(ctx, "kill", id, f.Plan.Kill); err != nil {
 		return err
 	}
-	return f.Memory.Kill(ctx, id)
+	return f.done("kill", id, f.Memory.Kill(ctx, id))
 }
 
 func (f *Faulty) Endpoint(ctx context.Context, id string, port int) (sandbox.Endpoint, error) {
@@ -255,6 +293,7 @@ func (f *Faulty) Endpoint(ctx context.Context, id string, port int) (sandbox.End
 		if bad {
 			conn = &link{Conn: conn, left: good, stalls: kind == 1, closed: make(chan struct{})}
 		}
+		conn = &watched{Conn: conn, f: f}
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.dead {
@@ -265,6 +304,27 @@ func (f *Faulty) Endpoint(ctx context.Context, id string, port int) (sandbox.End
 		return conn, nil
 	}
 	return ep, nil
+}
+
+// watched is a connection of which a process that was ended has nothing more.
+type watched struct {
+	net.Conn
+	f *Faulty
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	if w.f.ended() {
+		return 0, net.ErrClosed
+	}
+	return w.Conn.Write(p)
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if w.f.ended() {
+		return 0, net.ErrClosed
+	}
+	return n, err
 }
 
 // link is a connection that breaks, or goes silent, after some bytes.

@@ -29,7 +29,7 @@ type Plan struct {
 	Replies   []Reply // the last one repeats
 	Provider  Provider
 	Interrupt time.Duration // after which the user interrupts; 0: never
-	Crash     int           // at which event the process is ended, and another resumes the run; 0: at none
+	Crash     int           // at which moment the process is ended, and another resumes the run; 0: at none
 
 	Inputs       map[string]string // of the workspace; nil: none
 	Accept       []run.Check
@@ -87,8 +87,8 @@ func New(seed uint64) Plan {
 	if g.one(4) {
 		p.Artifacts = []string{"f1", "*.txt", "missing"}
 	}
-	if g.one(3) {
-		p.Crash = 1 + g.IntN(60)
+	if g.one(2) {
+		p.Crash = 1 + g.IntN(pick(g, 20, 60, 200))
 	}
 	return p
 }
