@@ -23,7 +23,8 @@ func (b *builtin) runTool() Tool {
 			"ok is true only for exit code 0. On a non-zero exit read stderr first and do not repeat the same command. "+
 			"At most %s and %d lines of output are shown: its beginning, its end, and from between the lines that look decisive (errors, failed tests and the like); "+
 			"what was left out is counted in omitted and where it was, and all of it is in the file named by spill: read that with read_file from the line named there, or search it with a command. "+
-			"With output \"tail\" only the last lines are shown (lines, default %d), with the spill's path and line count. Colours and overwritten progress are not shown. Prefer quiet commands. Use read_file for files over 1 MB. "+
+			"With output \"tail\" only the last lines are shown (lines, default %d), with the spill's path and line count. Colours and overwritten progress are not shown. "+
+			"binary names streams that are no text, of which U+FFFD stands for bytes that cannot be shown: look at such data with od or base64. Prefer quiet commands. Use read_file for files over 1 MB. "+
 			"Processes that a command leaves behind are killed when it ends, unless it is in the background.",
 			b.cwd, def, most, kib(b.limits.OutputBytes), b.limits.OutputLines, DefaultTailLines),
 		Schema: objectSchema(nil,
@@ -231,8 +232,15 @@ func (b *builtin) shown(r sandbox.Result, last int) Result {
 	return res
 }
 
-// account fills in what was left out.
+// account fills in what was left out, and what is no text.
 func (r *Result) account(p evidence.Preview) {
+	r.Binary = nil
+	if p.Stdout.Binary {
+		r.Binary = append(r.Binary, "stdout")
+	}
+	if p.Stderr.Binary {
+		r.Binary = append(r.Binary, "stderr")
+	}
 	if r.Truncated = p.Truncated(); r.Truncated {
 		r.Omitted = &Omitted{Stdout: count(p.Stdout), Stderr: count(p.Stderr)}
 	}

@@ -80,7 +80,10 @@ type Result struct {
 	SandboxID  string `json:"sandbox_id"`
 	CallID     string `json:"call_id"`
 
-	Err            *Error                  `json:"error,omitempty"`
+	Err *Error `json:"error,omitempty"`
+	// Binary names those of stdout and stderr that hold a NUL byte, and so are no
+	// text: of such a byte, and of what is no UTF-8, U+FFFD is shown.
+	Binary         []string                `json:"binary,omitempty"`
 	Omitted        *Omitted                `json:"omitted,omitempty"`
 	Spill          *Spill                  `json:"spill,omitempty"`
 	Signal         string                  `json:"signal,omitempty"`

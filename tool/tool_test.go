@@ -152,7 +152,7 @@ func TestDescriptions(t *testing.T) {
 	}
 	for name, sentences := range map[string][]string{
 		tool.RunCommand: {"after 33 s", "up to 77", "8 KB and 123 lines", "On a non-zero exit read stderr first and do not repeat the same command",
-			"commands share files, not variables", "Use read_file for files over 1 MB", "spill", "everything it started", "background"},
+			"commands share files, not variables", "Use read_file for files over 1 MB", "spill", "everything it started", "background", "binary names streams"},
 		tool.ReadFile:      {"8 KB and 123 lines", "files over 1 MB", "next_offset", ".env"},
 		tool.WriteFile:     {"3 MB", "expected_hash", "/workspace"},
 		tool.SandboxCreate: {"required", "can only shorten", "At most one"},
