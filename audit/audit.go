@@ -93,6 +93,7 @@ const (
 	KindClearIntent     Kind = "sandbox.clear.intent" // all that commands left behind is to be ended
 	KindCleared         Kind = "sandbox.cleared"
 	KindLimit           Kind = "limit"            // a limit was changed while the run worked
+	KindHalt            Kind = "halt"             // the work was ended because the sandbox gets no more time
 	KindControl         Kind = "control"          // somebody answered, or stopped, the run
 	KindOutput          Kind = "output"           // the output directory was brought up to date
 	KindRestore         Kind = "restored"         // a protected file is again as it was

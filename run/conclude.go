@@ -60,7 +60,11 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 	if !braked && out.Reason != Done {
 		breach, braked = errors.AsType[*budget.Breach](cause)
 	}
-	renewal, notRenewed := errors.AsType[*renewError](cause)
+	halted := cause
+	if haltOf(halted) == nil {
+		halted = err // of work that was ended as it is on record
+	}
+	renewal, notRenewed := errors.AsType[*renewError](halted)
 	r.mu.Lock()
 	lost, before := r.lost, r.report.Brake
 	r.mu.Unlock()
@@ -74,7 +78,7 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 		out.Reason, out.Detail, out.Hint = Interrupted, cause.Error(), ""
 	case parent.Err() != nil && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Interrupted, interrupted, ""
-	case errors.Is(cause, errNoProgress) && out.Reason != Done:
+	case errors.Is(halted, errNoProgress) && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = NoProgress, errNoProgress.Error(), ""
 	case notRenewed && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Failed, renewal.Error(), ""

@@ -45,6 +45,7 @@ func Do(ctx context.Context, o Options, w Worker) (*Report, error) {
 		r.warn("%s", notice)
 	}
 	ctx, traced := r.traced(ctx)
+	r.outside = ctx
 	out, err := r.run(ctx, w)
 	return traced(r.end(out, err))
 }
@@ -60,6 +61,7 @@ type runner struct {
 	renewed time.Time   // the end the record has
 	tree    *budget.Tree
 	events  sync.Mutex
+	outside context.Context // that the caller ends; nil in a replay
 
 	inputs  *workspace.Tree // nil without a workspace
 	there   standing        // in the working directory before they came

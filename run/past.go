@@ -20,18 +20,19 @@ import (
 // follow the record ends the run. So whatever a worker keeps in memory is what
 // it was. It is driven by one goroutine.
 type Past struct {
-	mu    sync.Mutex
-	said  []saying
-	at    int
-	begun string        // the id of the call that had begun, and has no result
-	lost  bool          // the request just done again has no reply
-	live  chan struct{} // closed at the end of the record
-	now   time.Time     // as the record has it
+	mu     sync.Mutex
+	said   []saying
+	at     int
+	begun  string        // the id of the call that had begun, and has no result
+	edited string        // the command that a person put in its place
+	lost   bool          // the request just done again has no reply
+	live   chan struct{} // closed at the end of the record
+	now    time.Time     // as the record has it
 
 	between func(saying) // told of what is between the worker's entries
-	stop    func()       // ends the work as it was ended
+	stop    func() bool  // ends the work as it was ended; whether that was from outside
 	stopAt  int          // when so much has been done again
-	inner   context.Context
+	shields []shield     // the contexts of the worker, from the outside in
 	endWork context.CancelCauseFunc
 
 	// Of a replay, and of a run whose sandbox is gone. closing answers the calls
@@ -53,6 +54,20 @@ type saying struct {
 	hash string          // of its line in the transcript
 	asks string          // the model that a request is for
 	lost bool            // a request whose reply never came
+}
+
+// shield is a context that does not end with the one it is made of, before the
+// record is at its end.
+type shield struct {
+	inner context.Context
+	end   context.CancelCauseFunc
+}
+
+// pass ends what has ended outside.
+func (s shield) pass() {
+	if s.inner.Err() != nil {
+		s.end(context.Cause(s.inner))
+	}
 }
 
 // Difference is where a replayed run does not do what is on record.
@@ -168,6 +183,17 @@ func (p *Past) Result(c tool.Call) (res *tool.Result, begun bool) {
 	return &told.Result, false
 }
 
+// Edited is the command that a person put in the place of that of the call that
+// had begun; empty: none.
+func (p *Past) Edited() string {
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.edited
+}
+
 // callID is the id of the call that is about to be made: that of the record.
 func (p *Past) callID() string {
 	if p == nil {
@@ -278,8 +304,8 @@ func (p *Past) settle() {
 	default:
 		close(p.live)
 	}
-	if p.inner != nil && p.inner.Err() != nil { // before the worker goes on
-		p.endWork(context.Cause(p.inner))
+	for _, s := range p.shields { // before the worker goes on
+		s.pass()
 	}
 }
 
@@ -287,28 +313,26 @@ func (p *Past) settle() {
 // it ended at its very next step, as it was.
 func (p *Past) halt() {
 	p.mu.Lock()
-	stop, inner, end := p.stop, p.inner, p.endWork
+	stop, shields := p.stop, p.shields
 	if p.at < p.stopAt {
 		stop = nil
 	}
 	p.mu.Unlock()
-	if stop == nil {
+	if stop == nil || !stop() {
 		return
 	}
-	stop()
-	if inner != nil && inner.Err() != nil {
-		end(context.Cause(inner))
+	for _, s := range shields {
+		s.pass()
 	}
 }
 
-// work is inner for a worker that follows the record: it ends where the record
+// shield is inner for a worker that follows the record: it ends where the record
 // says that the work was ended, and as inner does once that is at its end.
-func (p *Past) work(inner context.Context) (context.Context, context.CancelFunc) {
+func (p *Past) shield(inner context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(inner))
 	p.mu.Lock()
-	p.inner, p.endWork = inner, end
+	p.shields = append(p.shields, shield{inner, end})
 	p.mu.Unlock()
-	p.halt()
 	go func() {
 		select {
 		case <-ctx.Done():
@@ -321,6 +345,16 @@ func (p *Past) work(inner context.Context) (context.Context, context.CancelFunc)
 			end(context.Cause(inner))
 		}
 	}()
+	return ctx, end
+}
+
+// work is the shield of what the worker does before its last turn.
+func (p *Past) work(inner context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := p.shield(inner)
+	p.mu.Lock()
+	p.endWork = end
+	p.mu.Unlock()
+	p.halt()
 	return ctx, func() { end(context.Canceled) }
 }
 

@@ -116,8 +116,8 @@ func (r *runner) redrive(ctx context.Context, w Resumer, rec *record) (Outcome, 
 	defer interrupt()
 	work, stop := context.WithCancelCause(parent)
 	defer stop(nil)
-	if at, end := rec.ending(interrupt, stop); p.stop == nil {
-		p.stopAt, p.stop = at, end
+	if at, end := rec.ending(interrupt, stop); end != nil && p.stop == nil {
+		p.stopAt, p.stop = at, func() bool { end(); return true }
 	}
 	p.settle()
 	out, err := r.work(work, resumed{w, p})
@@ -171,9 +171,9 @@ func (r *runner) follows(rec *record) {
 	p := rec.past()
 	r.past, p.between = p, r.between
 	if at, b := rec.timedOut(r.o.Limits); b != nil {
-		p.stopAt, p.stop = at, func() { p.overTime(b) }
+		p.stopAt, p.stop = at, func() bool { p.overTime(b); return false }
 	} else if at, cause := rec.halted(); cause != nil {
-		p.stopAt, p.stop = at, func() { p.end(cause) }
+		p.stopAt, p.stop = at, func() bool { p.end(cause); return false }
 	}
 }
 

@@ -253,6 +253,8 @@ type resumed struct {
 }
 
 func (w resumed) Work(ctx context.Context, s *Session) (Outcome, error) {
+	ctx, end := w.past.shield(ctx)
+	defer end(context.Canceled)
 	return w.Resume(ctx, s, w.past)
 }
 
