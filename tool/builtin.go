@@ -58,6 +58,10 @@ type Options struct {
 	// Judge is asked before Finish. When the work is not accepted and may go on,
 	// it says why, what the checks printed and what to do. Nil never does.
 	Judge func(context.Context) (why, details, hint string, again bool)
+	// Begin is told of a call of a function of the host's right before it is
+	// made; its error is why it may not be. ended is told of its result. It may be
+	// nil. What happens in the sandbox is on the sandbox's own record.
+	Begin func(c Call) (ended func(Result) error, err error)
 	// Left is how long a call may take before the sandbox's end comes so near that
 	// outputs have to be saved. Nil: the run's time bounds it alone.
 	Left func() time.Duration
@@ -144,7 +148,13 @@ func (b *builtin) guard(name string, run func(context.Context, Call) Result) fun
 			return Fail(OpRun, CodeSandboxGone, "the sandbox has been destroyed, as "+SandboxKill+" was asked to",
 				"give your final answer")
 		}
-		if b.Approve != nil {
+		c, unknown := b.resumed(ctx, c)
+		if unknown != nil {
+			b.mask(unknown)
+			return *unknown
+		}
+		if b.Approve != nil && !c.Begun {
+			c.Place = b.sessionPlace(c)
 			allowed, no := b.Approve(ctx, c)
 			if no != nil {
 				r := Result{Err: no}

@@ -81,15 +81,12 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 	case args.Wait == "" && args.Command == "":
 		return Fail(OpArguments, CodeInvalidArguments, "arguments/command: it is missing", "give a command, or wait for one in the background")
 	}
-	timeout, res := b.timeout(args)
+	timeout, res := b.timeout(args, c.Begun)
 	if res != nil {
 		return *res
 	}
 	if args.Wait != "" {
 		return b.wait(ctx, args, timeout)
-	}
-	if c.Begun && !b.Sandbox.Features().CallIDs {
-		return fateUnknown(OpRun, "rein was ended while this command was under way, and the sandbox cannot be asked what became of it")
 	}
 	r, err := b.runCommand(ctx, sandbox.Command{
 		CallID: c.ID, Tool: RunCommand, Shell: args.Command, Cwd: args.Cwd, Timeout: timeout,
@@ -103,36 +100,57 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 	return res2
 }
 
-// timeout is how long this call may take. Work in the background may take
-// what is left of the run.
-func (b *builtin) timeout(args runArgs) (time.Duration, *Result) {
+// timeout is how long this call may take. Work in the background may take what
+// is left of the run, if the sandbox is not about to end before that.
+func (b *builtin) timeout(args runArgs, begun bool) (time.Duration, *Result) {
 	asked := seconds(args.Timeout)
 	if args.Background {
-		left := b.Budget.Remaining()
-		if asked == 0 || asked > left {
-			asked = left
-		}
-		if asked <= 0 {
-			r := b.explain(OpRun, &budget.Breach{Limit: budget.LimitWallTime, Flag: budget.LimitWallTime.Flag(),
-				Used: int64(b.limits.MaxWallTime), Max: int64(b.limits.MaxWallTime)})
-			return 0, &r
-		}
-		return asked, nil
+		return b.backgroundTimeout(asked, begun)
 	}
 	if asked > b.limits.MaxCallTimeout {
 		r := Fail(OpArguments, CodeTimeoutTooLong, fmt.Sprintf("arguments/timeout_seconds: %d is more than %d", int64(args.Timeout), whole(b.limits.MaxCallTimeout)),
 			"ask for less, or run the command with background and wait for it")
 		return 0, &r
 	}
+	return b.callTimeout(asked, asked > 0 && args.Wait == "", begun)
+}
+
+func (b *builtin) backgroundTimeout(asked time.Duration, begun bool) (time.Duration, *Result) {
+	left := b.Budget.Remaining()
+	if asked == 0 || asked > left {
+		asked = left
+	}
+	if asked <= 0 {
+		r := b.explain(OpRun, &budget.Breach{Limit: budget.LimitWallTime, Flag: budget.LimitWallTime.Flag(),
+			Used: int64(b.limits.MaxWallTime), Max: int64(b.limits.MaxWallTime)})
+		return 0, &r
+	}
+	if begun || b.Left == nil {
+		return asked, nil
+	}
+	// What it prints gives the sandbox more time, so only the end that is near
+	// bounds it: nearer than a call may take by default.
+	if left = b.Left(); left >= b.limits.CallTimeout {
+		return asked, nil
+	}
+	return fits(asked, left, true)
+}
+
+// callTimeout is how long a call that asks for so long may take, 0 or less being
+// the default. It ends before the sandbox has to: all of it, where it needs all
+// of what it asks for, is not begun when less is left, and another is given
+// less. One that had begun before rein died is not refused for the sandbox's
+// end, as it is only asked for.
+func (b *builtin) callTimeout(asked time.Duration, all, begun bool) (time.Duration, *Result) {
 	timeout, err := b.Budget.CallTimeout(asked)
 	if err != nil {
 		r := b.explain(OpRun, err)
 		return 0, &r
 	}
-	if b.Left == nil {
+	if begun || b.Left == nil {
 		return timeout, nil
 	}
-	return fits(timeout, b.Left(), asked > 0 && args.Wait == "")
+	return fits(timeout, b.Left(), all)
 }
 
 // leastCall is the least time in which a command that asked for none is begun.
@@ -147,8 +165,8 @@ func fits(timeout, left time.Duration, asked bool) (time.Duration, *Result) {
 	e := &Error{Class: Classify(OpRun, CodeExpiring), Code: CodeExpiring,
 		Message: "the sandbox ends soon, since nothing new came out of it; no call is begun any more", Hint: "give your final answer"}
 	if left >= leastCall {
-		e.Message = fmt.Sprintf("the sandbox ends soon, since nothing new came out of it: %d s are left for a call, and %d s were asked for", whole(left), whole(timeout))
-		e.Hint = fmt.Sprintf("ask for at most %d s; a result that is new gives the sandbox more time", whole(left))
+		e.Message = fmt.Sprintf("the sandbox ends soon, since nothing new came out of it: %d s are left for a call, and this one may take %d s", whole(left), whole(timeout))
+		e.Hint = fmt.Sprintf("begin what takes at most %d s, with timeout_seconds where a tool has it; a result that is new gives the sandbox more time", whole(left))
 	}
 	return 0, &Result{Err: e}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -20,18 +21,35 @@ import (
 // Custom is a tool besides the built-in ones, made by Program.Tool or Func.
 type Custom struct {
 	Definition
-	run  func(*builtin) func(context.Context, Call) Result
-	argv func(json.RawMessage) ([]string, *Error)
+	run     func(*builtin) func(context.Context, Call) Result
+	program *Program // nil for a function
 }
 
 // Argv is the program and the arguments that a call with these arguments starts
 // in the sandbox; nil for a function, and for arguments that do not fit.
 func (c Custom) Argv(arguments json.RawMessage) []string {
-	if c.argv == nil {
+	if c.program == nil {
 		return nil
 	}
-	argv, _ := c.argv(arguments)
+	argv, _ := c.program.CommandOf(arguments)
 	return argv
+}
+
+// Place is where the program starts, beneath the workspace if it says no other,
+// and the variables that are added for it; none for a function.
+func (c Custom) Place(workspace string) (cwd string, env map[string]string) {
+	if c.program == nil {
+		return workspace, nil
+	}
+	return c.program.cwd(workspace), maps.Clone(c.program.Env)
+}
+
+// cwd is where a program starts.
+func (p Program) cwd(workspace string) string {
+	if path.IsAbs(p.Cwd) {
+		return p.Cwd
+	}
+	return path.Join(workspace, p.Cwd)
 }
 
 func (c Custom) bind(b *builtin) (Tool, error) {
@@ -208,7 +226,7 @@ func (p Program) Tool() (Custom, error) {
 	if _, err := resolve(d.Schema); err != nil {
 		return Custom{}, fmt.Errorf("tool: %s: %w", p.Name, err)
 	}
-	return Custom{Definition: d, argv: p.CommandOf, run: func(b *builtin) func(context.Context, Call) Result {
+	return Custom{Definition: d, program: &p, run: func(b *builtin) func(context.Context, Call) Result {
 		return func(ctx context.Context, c Call) Result { return b.program(ctx, c, p) }
 	}}, nil
 }
@@ -314,16 +332,16 @@ func (b *builtin) program(ctx context.Context, c Call, p Program) Result {
 	if fault != nil {
 		return Result{Err: fault}
 	}
-	timeout, err := b.Budget.CallTimeout(p.Timeout)
-	if err != nil {
-		return b.explain(OpRun, err)
+	timeout, no := b.callTimeout(p.Timeout, p.Timeout > 0, c.Begun)
+	if no != nil {
+		return *no
 	}
-	cwd := p.Cwd
-	if cwd != "" && !path.IsAbs(cwd) {
-		cwd = path.Join(b.cwd, cwd)
+	cwd := ""
+	if p.Cwd != "" {
+		cwd = p.cwd(b.cwd)
 	}
 	r, err := b.Sandbox.Run(ctx, sandbox.Command{
-		CallID: c.ID, Tool: p.Name, Shell: CommandLine(argv), Cwd: cwd, Env: p.Env, Timeout: timeout,
+		CallID: c.ID, Tool: p.Name, Shell: CommandLine(argv), Argv: argv, Cwd: cwd, Env: p.Env, Timeout: timeout,
 		Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
 	})
 	res := b.result(r)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -68,10 +69,28 @@ func invoke[In, Out any](f func(context.Context, In) (Out, error)) func(context.
 
 // function runs a function and shows what it returns.
 func (b *builtin) function(ctx context.Context, c Call, f func(context.Context, Call) (string, error)) Result {
-	timeout, err := b.Budget.CallTimeout(0)
-	if err != nil {
-		return b.explain(OpRun, err)
+	if c.Begun {
+		return fateUnknown(OpRun, "rein was ended while "+c.Name+" was under way; nobody can say what it did")
 	}
+	timeout, no := b.callTimeout(0, false, false)
+	if no != nil {
+		return *no
+	}
+	if b.Begin == nil {
+		return b.invoke(ctx, c, timeout, f)
+	}
+	ended, err := b.Begin(c)
+	if err != nil {
+		return Fail(OpRun, CodeHost, "the call could not be recorded: "+err.Error(), "")
+	}
+	res := b.invoke(ctx, c, timeout, f)
+	if err := ended(res); err != nil && res.Err == nil {
+		res.Err = Fail(OpRun, CodeHost, "the end of the call could not be recorded: "+err.Error(), "").Err
+	}
+	return res
+}
+
+func (b *builtin) invoke(ctx context.Context, c Call, timeout time.Duration, f func(context.Context, Call) (string, error)) Result {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	text, err := f(ctx, c)

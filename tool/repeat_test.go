@@ -68,7 +68,7 @@ func (c *droppingConn) Read(p []byte) (int, error) {
 }
 
 // over makes the tools over a sandbox of p.
-func over(t *testing.T, p sandbox.Provider, spec sandbox.Spec) *bench {
+func over(t *testing.T, p sandbox.Provider, spec sandbox.Spec, change ...func(*tool.Options)) *bench {
 	t.Helper()
 	log := audit.New(&bytes.Buffer{}, audit.Options{})
 	spec.TTL = time.Hour
@@ -82,7 +82,11 @@ func over(t *testing.T, p sandbox.Provider, spec sandbox.Spec) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, box: box}
-	if b.set, err = tool.Builtin(tool.Options{Sandbox: box, Budget: tree, Finish: func(context.Context) (string, error) { return "", nil }}); err != nil {
+	o := tool.Options{Sandbox: box, Budget: tree, Finish: func(context.Context) (string, error) { return "", nil }}
+	for _, c := range change {
+		c(&o)
+	}
+	if b.set, err = tool.Builtin(o); err != nil {
 		t.Fatal(err)
 	}
 	return b

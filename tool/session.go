@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/rein-sh/rein/sandbox"
@@ -40,6 +41,7 @@ type Session struct {
 type openSession struct {
 	calls int
 	until time.Time
+	cwd   string // where its next command starts; empty: not known
 }
 
 func (b *builtin) sessionTools() []Tool {
@@ -90,7 +92,10 @@ func (b *builtin) openSession(ctx context.Context, c Call) Result {
 	if err != nil {
 		return b.explain(OpRun, err)
 	}
-	s := &openSession{until: time.Now().Add(b.Sessions.Age)}
+	s := &openSession{until: time.Now().Add(b.Sessions.Age), cwd: args.Cwd}
+	if !path.IsAbs(s.cwd) {
+		s.cwd = path.Join(b.cwd, s.cwd)
+	}
 	b.sessions[id] = s
 	return Result{OK: true, Stdout: id + "\n", Session: b.describe(id, s)}
 }
@@ -142,11 +147,33 @@ func (b *builtin) endSessions(ctx context.Context, tool string, why func(*openSe
 	}
 }
 
-// use counts a call to a session, or says why there is no such session.
-func (b *builtin) use(ctx context.Context, id string) (*openSession, *Result) {
+// sessionPlace is the state that the session of a call is in.
+func (b *builtin) sessionPlace(c Call) *Place {
+	args, err := decode[struct {
+		ID string `json:"session_id"`
+	}](c)
+	if err != nil || c.Name != SessionRun {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.sessions[args.ID]
+	if s == nil {
+		return nil
+	}
+	return &Place{Cwd: s.cwd, Commands: s.calls}
+}
+
+// use counts a call to a session, or says why there is no such session. A
+// session of before rein died is known by its call that had begun.
+func (b *builtin) use(ctx context.Context, id string, begun bool) (*openSession, *Result) {
 	b.expireSessions(ctx)
 	b.mu.Lock()
 	s := b.sessions[id]
+	if s == nil && begun {
+		s = &openSession{until: time.Now().Add(b.Sessions.Age)}
+		b.sessions[id] = s
+	}
 	if s != nil && s.calls < b.Sessions.Calls {
 		s.calls++
 		b.mu.Unlock()
@@ -181,11 +208,11 @@ func (b *builtin) runInSession(ctx context.Context, c Call) Result {
 	if err != nil {
 		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 	}
-	timeout, fault := b.timeout(runArgs{Timeout: args.Timeout})
+	timeout, fault := b.timeout(runArgs{Timeout: args.Timeout}, c.Begun)
 	if fault != nil {
 		return *fault
 	}
-	s, fault := b.use(ctx, args.ID)
+	s, fault := b.use(ctx, args.ID, c.Begun)
 	if fault != nil {
 		return *fault
 	}
@@ -208,7 +235,9 @@ func (b *builtin) runInSession(ctx context.Context, c Call) Result {
 		res.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}
 	res.Session = b.describe(args.ID, s)
+	s.cwd = ""
 	if st := r.Session; st != nil {
+		s.cwd = st.Cwd
 		res.Session.Cwd, res.Session.Lost = b.Masker.String(st.Cwd), st.Reason
 	}
 	return res

@@ -60,8 +60,19 @@ type Call struct {
 	// Begun says that a rein that has died had begun this call, and that its
 	// result is not known. What it did is asked for; it is not done again.
 	Begun bool
+	// Place is where a command in a session would start; nil: it is in none that
+	// is open. It is set for Options.Approve alone.
+	Place *Place
 	// Progress, when set, is told how many bytes of output there are so far.
 	Progress func(bytes int64)
+}
+
+// Place is the state of a session.
+type Place struct {
+	Cwd string // empty: not known
+	// Commands is how many have been run in it: each may have changed its
+	// variables.
+	Commands int
 }
 
 // Result answers a call. Its JSON is what the model reads.
