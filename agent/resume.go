@@ -66,7 +66,9 @@ func (c *conversation) execute(ctx context.Context, call tool.Call) tool.Result 
 	case c.past.Binding():
 		return tool.Fail(tool.OpRun, tool.CodeInternal, errOffRecord.Error(), "")
 	}
-	call.Begun = begun
+	if call.Begun = begun; begun {
+		call.Edited = c.past.Edited()
+	}
 	return c.run(ctx, call)
 }
 

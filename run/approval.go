@@ -153,6 +153,7 @@ func (r *runner) request(c tool.Call) (approval.Request, bool) {
 	if c.Name != tool.RunCommand && c.Name != tool.SessionRun {
 		if i := slices.IndexFunc(r.o.Tools, func(t tool.Custom) bool { return t.Name == c.Name }); i >= 0 {
 			q.Argv = r.o.Tools[i].Argv(c.Arguments)
+			q.Cwd, q.Env = r.o.Tools[i].Place(q.Cwd)
 		}
 		return q, true
 	}
@@ -172,10 +173,20 @@ func (r *runner) request(c tool.Call) (approval.Request, bool) {
 			q.Cwd = path.Join(r.box.Info().Cwd, q.Cwd)
 		}
 	}
-	if args.SessionID != "" { // whose variables are part of what runs
-		q.Env = map[string]string{"session": args.SessionID}
+	if c.Name == tool.SessionRun {
+		q.Cwd, q.Env = sessionState(args.SessionID, c.Place)
 	}
 	return q, true
+}
+
+// sessionState is where a command in a session would run, and in place of the
+// variables, whose values nobody knows, what they may be: those of this session
+// after so many commands.
+func sessionState(id string, p *tool.Place) (cwd string, env map[string]string) {
+	if p == nil { // it is not open, and nothing will run
+		return "", map[string]string{"session": id}
+	}
+	return p.Cwd, map[string]string{"session": fmt.Sprintf("%s after %d", id, p.Commands)}
 }
 
 // withCommand is a call's arguments with another command.
@@ -205,8 +216,12 @@ func (r *runner) executed(ctx context.Context, cwd string, paths []string) (map[
 			continue
 		}
 		full := p
-		if !path.IsAbs(full) {
-			full = path.Join(cwd, full)
+		switch {
+		case path.IsAbs(p):
+		case cwd == "":
+			return nil, fmt.Errorf("in which directory %s is looked for is not known: its session was not said where it is; give an absolute path", p)
+		default:
+			full = path.Join(cwd, p)
 		}
 		t, err := r.box.Download(ctx, full, &counted{left: maxExecutedBytes}, sandbox.Access{Tool: "approval"})
 		switch sandbox.KindOf(err) {

@@ -32,7 +32,9 @@ type record struct {
 	last    time.Time
 
 	said   []saying
-	call   string // the id of the newest call with an intent and no result
+	call   string          // the id of the newest call with an intent and no result
+	edited string          // the command that a person put in its place
+	told   map[string]bool // the calls that have a result
 	judged *judgedRecord
 	checks []CheckResult
 	patch  *PatchInfo
@@ -47,7 +49,7 @@ type record struct {
 // readRecord reads what is on record of the run in dir. The audit log has been
 // verified; each entry of the transcript that it names is checked against it.
 func readRecord(dir string) (*record, error) {
-	rec := &record{}
+	rec := &record{told: map[string]bool{}}
 	f, err := os.Open(filepath.Join(dir, AuditFile))
 	if err != nil {
 		return nil, err
@@ -104,9 +106,15 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 	case audit.KindSandboxRenewed, audit.KindLimit, audit.KindBrake, audit.KindHalt, audit.KindRound:
 		rec.said = append(rec.said, saying{kind: r.Kind, time: r.Time, data: r.Data})
 	case audit.KindCallIntent, audit.KindFileIntent, audit.KindSessionIntent:
-		if strings.HasPrefix(r.CallID, callPrefix) { // a worker's, not one of the run's own
+		// A worker's, not one of the run's own, nor a look at an earlier one.
+		if strings.HasPrefix(r.CallID, callPrefix) && !rec.told[r.CallID] {
 			rec.call = r.CallID
 		}
+	case audit.KindApproval:
+		var a approvalRecord
+		err := json.Unmarshal(r.Data, &a)
+		rec.edited = a.Edited
+		return err
 	default:
 		return rec.takeJudged(r)
 	}
@@ -124,7 +132,8 @@ func (rec *record) takeSaid(r audit.Record, notes map[int]int) error {
 		if err := json.Unmarshal(r.Data, &s.call); err != nil {
 			return err
 		}
-		if r.CallID == rec.call {
+		rec.told[r.CallID] = true
+		if rec.edited = ""; r.CallID == rec.call {
 			rec.call = ""
 		}
 	}
@@ -271,7 +280,7 @@ func (rec *record) worked() bool {
 // past is what the worker is to do again. The reply of a request at its end
 // never came.
 func (rec *record) past() *Past {
-	p := &Past{begun: rec.call, now: rec.begun, live: make(chan struct{})}
+	p := &Past{begun: rec.call, edited: rec.edited, now: rec.begun, live: make(chan struct{})}
 	for i, s := range rec.said {
 		s.lost = s.kind == audit.KindModelRequest && !rec.answered(i)
 		p.said = append(p.said, s)

@@ -65,7 +65,7 @@ func (s *Session) Tools() (*tool.Set, error) {
 	set, err := tool.Builtin(tool.Options{
 		Custom: s.r.o.Tools, Approve: approve,
 		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
-		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Search: s.r.o.Search, Sessions: s.r.o.Sessions, Finish: s.Finish, Judge: s.r.judgeCall, Left: s.r.renewer.left, Shorten: s.r.renewer.shorten,
+		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Search: s.r.o.Search, Sessions: s.r.o.Sessions, Finish: s.Finish, Judge: s.r.judgeCall, Begin: s.r.beginFunction, Left: s.r.renewer.left, Shorten: s.r.renewer.shorten,
 	})
 	if err != nil {
 		return nil, err
