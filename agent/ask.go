@@ -64,27 +64,12 @@ func (c *conversation) ask(ctx context.Context) (*model.Reply, error) {
 	}
 }
 
-// request makes one request and records it and its outcome.
+// request makes one request and records it and its outcome. What is recorded is
+// put together by others: none of it takes space while the model answers.
 func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, error) {
-	c.refresh(ctx)
-	c.req.MaxOutputTokens = c.MaxOutputTokens
-	if err := c.reserve(&c.req, c.counted.input(c.model.Name(), &c.req)); err != nil {
+	if err := c.prepare(ctx, attempt); err != nil {
 		return nil, err
 	}
-	if c.retold() {
-		c.told = 0
-	}
-	sent := sentMessages{From: c.told, Messages: c.req.Messages[c.told:], MaxOutputTokens: c.req.MaxOutputTokens}
-	if c.told == 0 {
-		sent.System, sent.Tools = c.req.System, c.req.Tools
-	}
-	sent.NoTools = len(c.req.Tools) == 0
-	note := requestNote{Model: c.model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages), Held: run.HeldFor(c.hold)}
-	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
-		c.hold.Release()
-		return nil, err
-	}
-	c.told = len(c.req.Messages)
 	text := c.s.Masker().Writer(emitter{c, run.EventText})
 	reasoning := c.s.Masker().Writer(emitter{c, run.EventReason})
 	start := time.Now()
@@ -97,16 +82,45 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 	if err == nil && (reply == nil || reply.Stop == "") {
 		err = &model.Error{Kind: model.KindCut, Model: c.model.Name(), Message: "the reply has no proper end"}
 	}
-	took := time.Since(start).Milliseconds()
-	if err == nil && reply.Usage.Known {
-		c.history.Used(reply.Usage.Input)
-		c.counted.answered(c.model.Name(), &c.req, reply.Usage)
+	return c.replied(reply, err, time.Since(start).Milliseconds())
+}
+
+// prepare makes the next request in c.req, sets aside what it may cost and
+// records it.
+func (c *conversation) prepare(ctx context.Context, attempt int) error {
+	c.refresh(ctx)
+	c.req.MaxOutputTokens = c.MaxOutputTokens
+	if err := c.reserve(&c.req, c.counted.input(c.model.Name(), &c.req)); err != nil {
+		return err
 	}
+	if c.retold() {
+		c.told = 0
+	}
+	sent := sentMessages{From: c.told, Messages: c.req.Messages[c.told:], MaxOutputTokens: c.req.MaxOutputTokens}
+	if c.told == 0 {
+		sent.System, sent.Tools = c.req.System, c.req.Tools
+	}
+	sent.NoTools = len(c.req.Tools) == 0
+	note := requestNote{Model: c.model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages), Held: run.HeldFor(c.hold)}
+	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
+		c.hold.Release()
+		return err
+	}
+	c.told = len(c.req.Messages)
+	return nil
+}
+
+// replied records what became of a request, which took so many milliseconds.
+func (c *conversation) replied(reply *model.Reply, err error, took int64) (*model.Reply, error) {
 	if err != nil {
 		c.unanswered(&c.req, err)
 		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failed(err),
 			Note: replyNote{DurationMS: took, Error: failureName(err)}})
 		return nil, errors.Join(err, said)
+	}
+	if reply.Usage.Known {
+		c.history.Used(reply.Usage.Input)
+		c.counted.answered(c.model.Name(), &c.req, reply.Usage)
 	}
 	return reply, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},
 		Note: replyNote{Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Calls: len(reply.Message.Calls), Usage: reply.Usage, DurationMS: took}})
