@@ -102,17 +102,19 @@ func tell(_ context.Context, in struct {
 	return fmt.Sprintf("%4d %s\n", in.N, strings.Repeat("x", loopResult-6)), nil
 }
 
+// options are those of a run, or of many.
+func options(p sandbox.Provider, dir string, sync bool) (*runs.Options, error) {
+	t, err := tool.Func("tell", "Tell a text.", tell)
+	return &runs.Options{Task: "bench", Provider: p, Limits: budget.Long(), StateDir: dir, SyncRecords: sync, Tools: []tool.Custom{t}}, err
+}
+
 // one does one run of the loop.
-func one(ctx context.Context, p sandbox.Provider, dir string, sync bool, m *scripted) error {
+func one(ctx context.Context, o *runs.Options, m *scripted) error {
 	w, err := agent.New(agent.Options{Model: m, Price: &agent.Price{Input: 1, Output: 5}})
 	if err != nil {
 		return err
 	}
-	t, err := tool.Func("tell", "Tell a text.", tell)
-	if err != nil {
-		return err
-	}
-	rep, err := runs.Do(ctx, runs.Options{Task: "bench", Provider: p, Limits: budget.Long(), StateDir: dir, SyncRecords: sync, Tools: []tool.Custom{t}}, w)
+	rep, err := runs.Do(ctx, *o, w)
 	if err != nil {
 		return err
 	}
@@ -133,7 +135,10 @@ func overhead(ctx context.Context, dir string, sync bool) ([]time.Duration, erro
 	for range loopSamples {
 		m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: dir})
 		s := &scripted{}
-		err := one(ctx, m, dir, sync, s)
+		o, err := options(m, dir, sync)
+		if err == nil {
+			err = one(ctx, o, s)
+		}
 		m.Close()
 		if err != nil {
 			return nil, err
@@ -154,6 +159,10 @@ func crowd(ctx context.Context, dir string) (peak int64, took time.Duration, err
 	}
 	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: dir})
 	defer m.Close()
+	o, err := options(m, filepath.Join(dir, "state"), false)
+	if err != nil {
+		return 0, 0, err
+	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(loopMemory / 10 * 9)) // as a program that has so much would
 	start := time.Now()
 	var wg, ready sync.WaitGroup
@@ -171,7 +180,7 @@ func crowd(ctx context.Context, dir string) (peak int64, took time.Duration, err
 					<-all
 				}
 			}
-			faults <- one(ctx, m, filepath.Join(dir, "state"), false, s)
+			faults <- one(ctx, o, s)
 		})
 	}
 	ready.Wait()
