@@ -17,6 +17,7 @@ type captured struct {
 	pieces       []piece
 	gaps         bool // something is missing between or around the pieces
 	binary       bool
+	tight        bool        // the preview is small
 	last         int         // lines that are shown at most, of the end; 0: no such bound
 	best         []clue.Line // by score, best first
 	spillLines   [][2]int64
@@ -40,7 +41,7 @@ type text struct {
 const indexed = 128 << 10
 
 func capture(s Stream, o Options) captured {
-	c := captured{bytes: max(s.Bytes, int64(len(s.Head)+len(s.Tail))), lines: s.Lines, last: o.Last}
+	c := captured{bytes: max(s.Bytes, int64(len(s.Head)+len(s.Tail))), lines: s.Lines, last: o.Last, tight: o.Bytes > 0 && o.Bytes < tightBytes}
 	if ordered(s.SpillLines) {
 		c.spillLines = s.SpillLines
 	}

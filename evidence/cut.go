@@ -45,6 +45,23 @@ const (
 	tailShare     = 18
 )
 
+// In a preview of less than tightBytes there is no room for much more than what
+// decides, and what decides does not get less: markers take a good part of it.
+const (
+	tightBytes         = 8 << 10
+	tightDecisiveShare = 90
+	tightHeadShare     = 2
+	tightTailShare     = 5
+)
+
+// shares are those of decisive lines, the beginning and the end.
+func (c *captured) shares() (decisive, head, tail int) {
+	if c.tight {
+		return tightDecisiveShare, tightHeadShare, tightTailShare
+	}
+	return decisiveShare, headShare, tailShare
+}
+
 // cut decides what to show of c in so much room.
 func (c *captured) cut(most room) cut {
 	if c.last > 0 {

@@ -17,10 +17,11 @@ func (c *captured) decisive(most, mark room) []part {
 	if c.best == nil {
 		c.weigh()
 	}
-	end, _ := c.beginning(most.part(headShare))
-	start, _ := c.ending(end, most.part(tailShare))
-	ch := chooser{c: c, mark: mark, taken: map[int64]bool{}}
-	strong, weak := most.part(decisiveShare), most.part(unlikeShare)
+	decide, ahead, behind := c.shares()
+	end, _ := c.beginning(most.part(ahead))
+	start, _ := c.ending(end, most.part(behind))
+	ch := chooser{c: c, mark: mark, taken: map[int64]bool{}, same: map[string]int{}}
+	strong, weak := most.part(decide), most.part(unlikeShare)
 	last := len(c.pieces) - 1
 	budget, lesser := strong, false
 	for _, l := range c.best {
@@ -55,16 +56,17 @@ func (c *captured) wants(most room) room {
 	if c.best == nil {
 		c.weigh()
 	}
-	ch := chooser{c: c, mark: room{c.markerSize(), 1}, taken: map[int64]bool{}}
+	decide, _, _ := c.shares()
+	ch := chooser{c: c, mark: room{c.markerSize(), 1}, taken: map[int64]bool{}, same: map[string]int{}}
 	for _, l := range c.best {
 		if l.Score < clue.Decisive {
 			break
 		}
 		if p, ok := c.place(l); ok {
-			ch.take(l, p, most.part(decisiveShare))
+			ch.take(l, p, most.part(decide))
 		}
 	}
-	return room{ch.used.bytes * 100 / decisiveShare, ch.used.lines * 100 / decisiveShare}
+	return room{ch.used.bytes * 100 / decide, ch.used.lines * 100 / decide}
 }
 
 // chooser takes lines while there is room.
@@ -73,13 +75,22 @@ type chooser struct {
 	mark  room
 	parts []part
 	taken map[int64]bool // by the offset of a line, and that of the line after it
+	same  map[string]int // how often a text was taken
 	used  room
 }
+
+// copies is how often the same line is shown for its own sake: what a program
+// says again and again says little the third time.
+const copies = 2
 
 // take takes a line when its text, and the marker that it may need, fit.
 func (ch *chooser) take(l clue.Line, p part, most room) {
 	cost := ch.c.pieces[p.piece].size(p.from, p.to)
 	if cost.bytes == 0 { // stripped
+		return
+	}
+	line := string(ch.c.pieces[p.piece].raw[p.from:p.to])
+	if ch.same[line] >= copies {
 		return
 	}
 	if !ch.taken[-l.Start-1] && !ch.taken[l.End] {
@@ -90,6 +101,7 @@ func (ch *chooser) take(l clue.Line, p part, most room) {
 		return
 	}
 	ch.used = next
+	ch.same[line]++
 	ch.taken[l.Start], ch.taken[-l.End-1] = true, true
 	ch.parts = append(ch.parts, p)
 }

@@ -117,8 +117,9 @@ type Omitted struct {
 // quarter of the lines (a quarter of the bytes, when Bytes is below 16 KiB), and
 // more where its decisive lines need it and stdout's do not; what one stream
 // does not need, the other gets. Of what a stream may show, decisive lines and
-// those around them take up to 62 percent; of the rest a fifth is its beginning
-// and four its end. Both are cut between lines where that costs less than half
+// those around them take up to 62 percent, of a preview of less than 8 KiB up to
+// 90, and one that repeats itself is shown twice at most for its own sake; of the
+// rest a fifth is its beginning and four its end. Both are cut between lines where that costs less than half
 // of the piece, and never inside a character or a mark. With limits below
 // MinBytes and MinLines a stream may be shown without the line that says what
 // was left out.
