@@ -214,7 +214,7 @@ func (d *desk) questions() []approval.Question {
 func (d *desk) Pending(context.Context) ([]control.Pending, error) {
 	var list []control.Pending
 	for _, q := range d.questions() {
-		list = append(list, control.Pending{ID: q.ID, Kind: string(q.Kind), CallID: q.CallID, Tool: q.Tool, Text: q.Text, Cwd: q.Cwd, Why: q.Why,
+		list = append(list, control.Pending{ID: q.ID, Kind: string(q.Kind), CallID: q.CallID, Tool: q.Tool, Text: q.Text, Cwd: q.Cwd, Env: q.Env, Files: q.Files, Why: q.Why,
 			Hidden: q.Hidden, Cut: q.Cut, Since: q.Asked, Expires: q.Expires})
 	}
 	return list, nil

@@ -164,7 +164,7 @@ func (t *terminalAsker) show(q approval.Question) {
 	w := t.app.err
 	what := "may " + cleanLine(q.Tool) + " do this"
 	if q.Kind == approval.Command {
-		what = "may this be run in " + cleanLine(q.Cwd)
+		what = "may this be run in " + cleanLine(cmp.Or(q.Cwd, "the directory of its session"))
 	}
 	if q.Again {
 		what += " (a file that it runs has changed since you allowed it)"
@@ -180,6 +180,12 @@ func (t *terminalAsker) show(q approval.Question) {
 		fmt.Fprintln(w, t.app.style("  this is not all of it", styleError))
 	}
 	fmt.Fprintf(w, "  why: %s\n", cleanLine(q.Why))
+	if q.Kind == approval.Tool && q.Cwd != "" {
+		fmt.Fprintf(w, "  in: %s\n", cleanLine(q.Cwd))
+	}
+	if len(q.Env) > 0 {
+		fmt.Fprintf(w, "  with: %s\n", cleanLine(strings.Join(q.Env, ", ")))
+	}
 	for _, name := range slices.Sorted(maps.Keys(q.Files)) {
 		fmt.Fprintf(w, "  runs: %s, SHA-256 %s\n", cleanLine(name), q.Files[name])
 	}

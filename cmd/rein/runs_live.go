@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -254,6 +256,12 @@ func (a *app) sayPending(pending []control.Pending) {
 		}
 		if q.Cwd != "" {
 			fmt.Fprintf(a.out, "  in %s\n", cleanLine(q.Cwd))
+		}
+		if len(q.Env) > 0 {
+			fmt.Fprintf(a.out, "  with %s\n", cleanLine(strings.Join(q.Env, ", ")))
+		}
+		for _, name := range slices.Sorted(maps.Keys(q.Files)) {
+			fmt.Fprintf(a.out, "  runs %s, SHA-256 %s\n", cleanLine(name), cleanLine(q.Files[name]))
 		}
 		fmt.Fprintf(a.out, "  because %s\n", cleanLine(cmp.Or(q.Why, "a rule asks")))
 		if q.Hidden || q.Cut {

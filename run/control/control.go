@@ -166,7 +166,11 @@ type Pending struct {
 	Tool   string `json:"tool,omitempty"`
 	Text   string `json:"text"` // what is to be allowed
 	Cwd    string `json:"cwd,omitempty"`
-	Why    string `json:"why,omitempty"`
+	// Env names the variables of its own that it runs with; Files are those that
+	// it reads as programs, with the SHA-256 that an answer is bound to.
+	Env   []string          `json:"env,omitempty"`
+	Files map[string]string `json:"files,omitempty"`
+	Why   string            `json:"why,omitempty"`
 	// Hidden says that characters that cannot be seen were left out of Text, Cut
 	// that Text is not all of it.
 	Hidden  bool      `json:"hidden_characters,omitempty"`
