@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,34 +72,51 @@ func unpack(name string) ([]byte, error) {
 
 var colours = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\r")
 
-// marked returns the decisive lines.
-func (l *corpusLog) marked() (lines []string) {
-	all := bytes.Split(l.text, []byte("\n"))
-	for _, n := range l.Decisive {
-		lines = append(lines, string(colours.ReplaceAll(all[n-1], nil)))
-	}
-	return lines
-}
-
-// has counts the lines that a preview shows whole.
-func has(preview string, lines []string) (n int) {
-	shown := map[string]int{}
-	for line := range strings.SplitSeq(colours.ReplaceAllString(preview, ""), "\n") {
-		shown[line]++
-	}
-	for _, line := range lines {
-		if shown[line] > 0 {
-			shown[line]--
+// has counts the decisive lines that a preview shows whole, each where it
+// stands: the same words elsewhere do not count.
+func (l *corpusLog) has(preview string) (n int) {
+	all, there := bytes.Split(l.text, []byte("\n")), shownAt(preview)
+	for _, at := range l.Decisive {
+		if line, ok := there[at]; ok && line == string(colours.ReplaceAll(all[at-1], nil)) {
 			n++
 		}
 	}
 	return n
 }
 
-// ends is a preview of so much of the beginning and the rest of the end.
-func ends(text []byte, size, percent int) string {
+// shownAt is what a preview shows of each line, by the numbers that its markers
+// say.
+func shownAt(preview string) map[int]string {
+	there, at := map[int]string{}, 1
+	for line := range strings.SplitSeq(preview, "\n") {
+		if _, _, m := cutMarker(line + "\n"); m.from > 0 {
+			if next := int(m.from + m.Lines); at == int(m.from) { // all of line from is left out
+				at = next
+			} else {
+				at = next + 1
+			}
+			continue
+		}
+		there[at] = colours.ReplaceAllString(line, "")
+		at++
+	}
+	return there
+}
+
+// ends counts the decisive lines in so many percent of size bytes from the
+// beginning and the rest from the end.
+func (l *corpusLog) ends(size, percent int) (n int) {
 	head := size * percent / 100
-	return string(text[:head]) + "\n" + string(text[len(text)-(size-head):])
+	tail := len(l.text) - (size - head)
+	at := 0
+	for i, line := range bytes.SplitAfter(l.text, []byte("\n")) {
+		end := at + len(line)
+		if (end <= head || at >= tail) && slices.Contains(l.Decisive, i+1) {
+			n++
+		}
+		at = end
+	}
+	return n
 }
 
 const corpusBytes = 8 << 10
@@ -121,12 +139,11 @@ func TestCorpus(t *testing.T) {
 	var known, heldOut tally
 	logs, unseen := corpus(t), 0
 	for _, l := range logs {
-		lines := l.marked()
 		p := evidence.Show(evidence.Text(l.text), evidence.Stream{}, evidence.Options{Bytes: corpusBytes})
 		if n := len(p.Stdout.Text); n > corpusBytes || countLines(p.Stdout.Text) > evidence.DefaultLines {
 			t.Errorf("%s: %d bytes, %d lines are shown", l.Name, n, countLines(p.Stdout.Text))
 		}
-		c := tally{len(lines), has(p.Stdout.Text, lines), has(ends(l.text, corpusBytes, 50), lines), has(ends(l.text, corpusBytes, 20), lines)}
+		c := tally{len(l.Decisive), l.has(p.Stdout.Text), l.ends(corpusBytes, 50), l.ends(corpusBytes, 20)}
 		kind := "  "
 		if l.HeldOut {
 			kind = "* "
@@ -136,13 +153,6 @@ func TestCorpus(t *testing.T) {
 			known.add(c)
 		}
 		t.Logf("%s%-24s %-16s %7d bytes %6d lines   decisive %2d   rein %2d   50/50 %2d   20/80 %2d", kind, l.Name, l.Tool, len(l.text), l.Lines, c.all, c.ours, c.half, c.fifth)
-		if c.ours < c.all && testing.Verbose() {
-			for _, line := range lines {
-				if has(p.Stdout.Text, []string{line}) == 0 {
-					t.Logf("      not shown: %.160q", line)
-				}
-			}
-		}
 	}
 	all := known
 	all.add(heldOut)
@@ -153,6 +163,29 @@ func TestCorpus(t *testing.T) {
 	}
 	if all.share(all.ours) < 98 || heldOut.share(heldOut.ours) < 90 || all.share(all.ours)-all.share(all.fifth) < 20 {
 		t.Errorf("kept %.1f %% in all, %.1f %% of those held out, %.1f %% with 20/80", all.share(all.ours), heldOut.share(heldOut.ours), all.share(all.fifth))
+	}
+}
+
+// Where there is little room it is what decides that is kept.
+func TestCorpusInLittleRoom(t *testing.T) {
+	logs := corpus(t)
+	for _, least := range []struct{ bytes, all, heldOut int }{{4 << 10, 98, 90}, {3 << 10, 98, 90}, {2 << 10, 93, 90}, {1 << 10, 85, 90}} {
+		var all, heldOut tally
+		for _, l := range logs {
+			p := evidence.Show(evidence.Text(l.text), evidence.Stream{}, evidence.Options{Bytes: least.bytes})
+			if n := len(p.Stdout.Text); n > least.bytes {
+				t.Errorf("%s: %d bytes are shown", l.Name, n)
+			}
+			c := tally{all: len(l.Decisive), ours: l.has(p.Stdout.Text)}
+			all.add(c)
+			if l.HeldOut {
+				heldOut.add(c)
+			}
+		}
+		t.Logf("at %d bytes:   rein %.1f %%   of tools that no pattern names %.1f %%", least.bytes, all.share(all.ours), heldOut.share(heldOut.ours))
+		if all.share(all.ours) < float64(least.all) || heldOut.share(heldOut.ours) < float64(least.heldOut) {
+			t.Errorf("at %d bytes %.1f %% are kept, and %.1f %% of those held out", least.bytes, all.share(all.ours), heldOut.share(heldOut.ours))
+		}
 	}
 }
 
@@ -213,9 +246,9 @@ func TestHeldOut(t *testing.T) {
 // Every log is what was asked for: long, with few decisive lines.
 func TestCorpusItself(t *testing.T) {
 	for _, l := range corpus(t) {
-		size := 0
-		for _, line := range l.marked() {
-			size += len(line) + 1
+		size, all := 0, bytes.SplitAfter(l.text, []byte("\n"))
+		for _, at := range l.Decisive {
+			size += len(all[at-1])
 		}
 		if len(l.text) < 64<<10 || l.Lines < 1000 || len(l.text) != l.Bytes || bytes.Count(l.text, []byte("\n")) < 1000 || size == 0 || size > 2<<10 || l.Source == "" {
 			t.Errorf("%s: %d bytes, %d lines, %d bytes of decisive lines, marked from %q", l.Name, len(l.text), l.Lines, size, l.Source)
