@@ -46,6 +46,23 @@ func (c *conversation) lastWord(ctx context.Context, out run.Outcome) run.Outcom
 	return out
 }
 
+// ended gives work an account that ends otherwise and without an answer: a last
+// turn when the sandbox gets no more time, and rein's own when there is none.
+func (c *conversation) ended(work context.Context, out run.Outcome, err error) (run.Outcome, error) {
+	if out.Reason == run.Done {
+		return out, err
+	}
+	if last, cancel, ok := c.s.LastTurn(work); ok {
+		defer cancel()
+		out.Detail = context.Cause(work).Error()
+		return c.lastWord(last, out), err
+	}
+	if strings.TrimSpace(out.Answer) == "" {
+		out.Answer, out.Composed = c.done.report(), true
+	}
+	return out, err
+}
+
 // errNoAnswer is the case of a last reply without text.
 var errNoAnswer = errors.New("it said nothing")
 
@@ -68,7 +85,7 @@ func (c *conversation) askLast(ctx context.Context, text string, out *run.Outcom
 		reply, err = c.ask(ctx)
 	}
 	switch {
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
 		return err
@@ -125,7 +142,7 @@ func (d *deeds) newest() string {
 
 // report is an answer without a model.
 func (d *deeds) report() string {
-	return "The model could not be asked for a last answer; rein wrote this from its records. " + d.newest()
+	return "There is no last answer of the model; rein wrote this from its records. " + d.newest()
 }
 
 // stopped ends the work for a limit.

@@ -81,7 +81,7 @@ func (l *loop) work(ctx context.Context, s *run.Session, past *run.Past) (run.Ou
 			return c.lastWord(ctx, out), nil
 		}
 		if done || err != nil {
-			return out, err
+			return c.ended(work, out, err)
 		}
 	}
 }

@@ -314,8 +314,11 @@ func check(t *testing.T, rep, want *run.Report) {
 	if rep.Reason != run.Done || rep.Accepted != run.Yes || !rep.Cleanup.OK {
 		t.Errorf("%s %s: %s; %s; cleanup %+v", rep.Reason, rep.Accepted, rep.Conclusion, rep.Error, rep.Cleanup)
 	}
-	if rep.Calls.Total != want.Calls.Total || rep.Calls.ByTool[tool.RunCommand] != 5 || rep.Answer != "" && rep.Tokens.Total < want.Tokens.Total {
+	if rep.Calls.Total != want.Calls.Total || rep.Calls.ByTool[tool.RunCommand] != 5 || !rep.Composed && rep.Tokens.Total < want.Tokens.Total {
 		t.Errorf("calls %+v, tokens %+v; want %+v, %+v", rep.Calls, rep.Tokens, want.Calls, want.Tokens)
+	}
+	if rep.Composed != (rep.Answer != "all done") || !strings.Contains(rep.Answer, "all done") && !strings.Contains(rep.Answer, "9 tool calls") {
+		t.Errorf("answer %q, composed %v", rep.Answer, rep.Composed)
 	}
 	if rep.Patch == nil || len(rep.Artifacts) != 1 {
 		t.Fatalf("patch %+v, artifacts %+v", rep.Patch, rep.Artifacts)

@@ -29,7 +29,7 @@ type Report struct {
 	Accepted   string `json:"accepted"`
 	Conclusion string `json:"conclusion"` // one sentence
 	Answer     string `json:"answer,omitempty"`
-	// Composed: the model could not be asked, and Answer is from rein's records.
+	// Composed: there is no last answer of the model, and Answer is from rein's records.
 	Composed  bool          `json:"answer_composed,omitempty"`
 	Error     string        `json:"error,omitempty"`
 	Hint      string        `json:"hint,omitempty"`

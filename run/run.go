@@ -147,7 +147,7 @@ type Outcome struct {
 	Reason Reason
 	// Answer is the worker's final text: what it claims, not what is accepted.
 	Answer string
-	// Composed: Answer is not the worker's, but made from what is on record.
+	// Composed: Answer is not the model's, but made from what is on record.
 	Composed bool
 	// Detail says in one sentence what led to Reason, when that is not done, and
 	// Hint what a person can do about it.
