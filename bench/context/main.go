@@ -32,7 +32,7 @@ func main() {
 	var c config
 	flag.StringVar(&c.bin, "bin", "bin", "directory of rein's programs")
 	flag.StringVar(&c.runtime, "runtime", "gvisor", "gvisor or runc")
-	flag.StringVar(&c.only, "only", "", "play only trajectories whose name has this in it")
+	flag.StringVar(&c.only, "only", "", "play only trajectories whose name has this in it; their sum is not judged")
 	flag.StringVar(&c.strategies, "strategies", "reference", "what is compared with whole results, separated by commas")
 	flag.StringVar(&c.scripts, "scripts", "internal/trajectory/testdata", "directory of the trajectories")
 	flag.IntVar(&c.high, "high", 0, "bytes of whole results above which they are reduced; 0 is the default")
@@ -76,7 +76,7 @@ func measure(ctx context.Context, c config) (err error) {
 				failed = append(failed, t.play(ctx, env, c, tr))
 			}
 		}
-		failed = append(failed, t.end())
+		failed = append(failed, t.end(c.only != ""))
 	}
 	return errors.Join(failed...)
 }

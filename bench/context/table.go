@@ -71,13 +71,22 @@ func (t *table) play(ctx context.Context, env trajectory.Env, c config, tr traje
 	return nil
 }
 
-// end prints the sum of all, and says whether it is as promised.
-func (t *table) end() error {
-	if t.whole == 0 {
-		return nil
+// end prints the sum of all, and says whether it is as promised. What is
+// promised is of all trajectories: of some that were chosen, their sum is only
+// shown.
+func (t *table) end(chosen bool) error {
+	if t.played == 0 || t.whole == 0 {
+		return fmt.Errorf("strategy %s: no trajectory was played", t.strategy)
 	}
 	percent := 100 * float64(t.sent) / float64(t.whole)
 	fmt.Printf("%-14s %5s %10d %10d %5.1f%%\n\n", "all", "", t.whole, t.sent, percent)
+	switch {
+	case chosen:
+		fmt.Printf("not judged: %d of the trajectories\n\n", t.played)
+		return nil
+	case t.played < minPlayed:
+		return fmt.Errorf("strategy %s: %d trajectories were played, and %d or more are promised", t.strategy, t.played, minPlayed)
+	}
 	if percent > maxTokens {
 		return fmt.Errorf("strategy %s: %.1f%% of the tokens with whole results, more than %d%%", t.strategy, percent, maxTokens)
 	}

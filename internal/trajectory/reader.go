@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rein-sh/rein/history"
@@ -338,14 +339,25 @@ func parse(content string) (res tool.Result) {
 	return res
 }
 
-// token is a text that a call may have from a result: a path, a name, a number.
-var token = regexp.MustCompile(`[\pL\pN_][\pL\pN_./\-]{10,}[\pL\pN_]`)
+// word is a text that a call may have from a result: a path, a name, a number.
+// long also has what stands between words in addresses, times, versions, hashes
+// and assignments.
+var (
+	word = regexp.MustCompile(`[\pL\pN_][\pL\pN_./\-]{10,}[\pL\pN_]`)
+	long = regexp.MustCompile(`[\pL\pN_@+][\pL\pN_./\-:@+=%~,#]{10,}[\pL\pN_=+]`)
+)
 
-// tokens are those of a call's arguments.
+// tokens are those of a call's arguments: the words, and what they are parts of,
+// since a call may have put the whole together itself.
 func tokens(arguments string) []string {
 	var all []string
 	for _, v := range values(arguments) {
-		all = append(all, token.FindAllString(v, -1)...)
+		all = append(all, word.FindAllString(v, -1)...)
+		for _, t := range long.FindAllString(v, -1) {
+			if !slices.Contains(all, t) {
+				all = append(all, t)
+			}
+		}
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package trajectory_test
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strings"
@@ -89,16 +90,19 @@ func TestReaderMisses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ name, reference, call, missing string }{
-		{"with a reference", `{"reduced":"run_command ls","text":{"read_file":"/run/rein/out/c1"}}`, `{"offset":1,"path":"/run/rein/out/c1"}`, ""},
-		{"without", `{"reduced":"run_command ls"}`, `{"command":"cat a_rather_long_name.txt"}`, "step 3: a_rather_long_name.txt, first seen in call_1_1"},
+	for _, c := range []struct{ name, text, reference, call, missing string }{
+		{"with a reference", "", `{"reduced":"run_command ls","text":{"read_file":"/run/rein/out/c1"}}`, `{"offset":1,"path":"/run/rein/out/c1"}`, ""},
+		{"without", "", `{"reduced":"run_command ls"}`, `{"command":"cat a_rather_long_name.txt"}`, "step 3: a_rather_long_name.txt, first seen in call_1_1"},
+		{"a time", "2026-01-02T03:04:05", `{"reduced":"run_command ls"}`, `{"command":"cat 2026-01-02T03:04:05"}`, "step 3: 2026-01-02T03, first seen in call_1_1step 3: 2026-01-02T03:04:05, first seen in call_1_1"},
+		{"an address", "a@b.c:80+x=", `{"reduced":"run_command ls"}`, `{"command":"cat a@b.c:80+x="}`, ""}, // of eleven characters
+		{"a hash", "kJ8=+q/7zQ==", `{"reduced":"run_command ls"}`, `{"command":"cat kJ8=+q/7zQ=="}`, "step 3: kJ8=+q/7zQ==, first seen in call_1_1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := trajectory.NewReader(s.Model())
 			req := &model.Request{System: "s", Tools: []model.ToolDef{{Name: "run_command"}}, MaxOutputTokens: 100,
 				Messages: []model.Message{{Role: model.RoleUser, Text: "task"}}}
 			var args string
-			for _, result := range []string{`{"ok":true,"stdout":"a_rather_long_name.txt\n"}`, `{"ok":true,"stdout":"/workspace\n"}`, ""} {
+			for _, result := range []string{`{"ok":true,"stdout":"` + cmp.Or(c.text, "a_rather_long_name.txt") + `\n"}`, `{"ok":true,"stdout":"/workspace\n"}`, ""} {
 				reply, err := r.Generate(context.Background(), req, nil)
 				if err != nil {
 					t.Fatal(err)
