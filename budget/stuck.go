@@ -14,7 +14,7 @@ const (
 	// LoopIdentical: the same call with the same result.
 	LoopIdentical Loop = "identical"
 	// LoopEquivalent: the same but for spaces, the order of JSON, times and dates;
-	// for calls that fail, also but for numbers.
+	// for calls that fail, also but for numbers that go up and down.
 	LoopEquivalent Loop = "equivalent"
 	// LoopAlternating: two calls in turn, each with the result it had before.
 	LoopAlternating Loop = "alternating"
@@ -57,7 +57,10 @@ type Stuck struct {
 }
 
 // trace is one call with its result, as it was and without what changes by itself.
-type trace struct{ exact, loose [sha256.Size]byte }
+type trace struct {
+	exact, loose [sha256.Size]byte
+	numbers      []uint64 // of the result, where loose has them equal
+}
 
 // Call tells of a finished call: the tool, its arguments, whether it succeeded,
 // and its result as the model saw it, without ids and durations. A Finding is
@@ -65,15 +68,18 @@ type trace struct{ exact, loose [sha256.Size]byte }
 func (s *Stuck) Call(tool string, args []byte, ok bool, result []byte) Finding {
 	args = canonical(args)
 	normal := Normalize
+	var counts []uint64
 	if ok {
 		normal = steady
+	} else {
+		counts = numbers(result)
 	}
 	if len(s.recent) == maxHalt {
 		s.recent = append(s.recent[:0], s.recent[1:]...)
 	}
 	s.recent = append(s.recent, trace{
 		exact: digest(tool, args, ok, result),
-		loose: digest(tool, normal(args), ok, normal(result)),
+		loose: digest(tool, normal(args), ok, normal(result)), numbers: counts,
 	})
 	f := s.find()
 	switch {
@@ -105,6 +111,9 @@ func (s *Stuck) find() Finding {
 		limit := thresholds[k.loop]
 		for period := k.from; period <= k.to; period++ {
 			times := s.turns(period, k.equal)
+			if times >= limit.nudge && s.moves(period, min(times, limit.halt)) {
+				continue
+			}
 			f := Finding{Loop: k.loop, Period: period, Times: times, Halt: times >= limit.halt}
 			if times >= limit.nudge && (found.Loop == "" || f.Halt && !found.Halt) {
 				found = f
@@ -121,6 +130,56 @@ func (s *Stuck) turns(period int, equal func(a, b trace) bool) int {
 		same++
 	}
 	return min(len(s.recent), same+period) / period
+}
+
+// moves reports whether a number in the results of the last turns, at least
+// three, only grew or only fell: what is waited for comes nearer. Numbers that go
+// up and down, as ids do, are no news.
+func (s *Stuck) moves(period, times int) bool {
+	last := s.recent[len(s.recent)-period*times:]
+	for phase := range period {
+		for n := range last[phase].numbers {
+			up, down, moved := true, true, false
+			for i := phase + period; i < len(last); i += period {
+				before, now := last[i-period].numbers, last[i].numbers
+				if n >= min(len(before), len(now)) {
+					up, down = false, false
+					break
+				}
+				up, down = up && now[n] >= before[n], down && now[n] <= before[n]
+				moved = moved || now[n] != before[n]
+			}
+			if (up || down) && moved {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// maxNumbers bounds how many numbers of a result are looked at.
+const maxNumbers = 64
+
+// numbers are the first of text that may count something: no times, dates,
+// durations, addresses, parts of names, and none as long as a clock's seconds.
+func numbers(text []byte) (all []uint64) {
+	for i := 0; i < len(text) && len(all) < maxNumbers; {
+		if !isDigit(text[i]) {
+			i++
+			continue
+		}
+		n, moves := clockwork(text[i:])
+		digits := 0
+		for digits < n && isDigit(text[i+digits]) {
+			digits++
+		}
+		if !moves && digits < len("1700000000") && (i == 0 || !isLetter(text[i-1])) {
+			v, _ := strconv.ParseUint(string(text[i:i+digits]), 10, 64) // it is short
+			all = append(all, v)
+		}
+		i += max(n, 1)
+	}
+	return all
 }
 
 func digest(tool string, args []byte, ok bool, result []byte) [sha256.Size]byte {

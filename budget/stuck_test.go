@@ -51,8 +51,14 @@ func TestStuck(t *testing.T) {
 			return []turn{ran("make test", fmt.Sprintf("2026-11-30 04:%02d:07 FAIL 0.%03ds at 0xc0000%04x\n", i, i, i))}
 		}), 4, 8, budget.LoopEquivalent},
 		{"failures with other numbers", times(12, func(i int) []turn {
-			return []turn{failed(fmt.Sprintf("timeout %d make", i), fmt.Sprintf("make: *** [%d] Error %d\n", i, i))}
+			return []turn{failed(fmt.Sprintf("timeout %d make", i), fmt.Sprintf("make: *** [%d] Error 2\n", i*7919%1000))}
 		}), 4, 8, budget.LoopEquivalent},
+		{"failures at other times", times(12, func(i int) []turn {
+			return []turn{failed("./x", fmt.Sprintf("[%d] 2026-11-30 04:%02d:07 lost after %ds at 0xc0000%04x\n", 1796000000+i, i, i, i))}
+		}), 4, 8, budget.LoopEquivalent},
+		{"failures that came further, and no more", times(20, func(i int) []turn {
+			return []turn{failed("./ready", fmt.Sprintf("%d of 10 ready\n", min(i, 5)))}
+		}), 8, 10, budget.LoopIdentical},
 		{"alternating", repeat(6, ran("cat f", "1"), failed("make", "error")), 6, 8, budget.LoopAlternating},
 		{"three in turn", repeat(6, ran("cat f", "1"), failed("make", "error"), ran("ls", "f")), 9, 12, budget.LoopCyclic},
 		{"six in turn", repeat(6, times(6, func(i int) []turn { return []turn{ran(strings.Repeat("x", i+1), "y")} })...), 18, 24, budget.LoopCyclic},
@@ -62,6 +68,12 @@ func TestStuck(t *testing.T) {
 		{name: "polling that sees another number", turns: times(40, func(i int) []turn { return []turn{ran("cat progress", fmt.Sprintf("%d of 40\n", i))} })},
 		{name: "polling that sees more output", turns: times(40, func(i int) []turn { return []turn{ran("tail log", strings.Repeat("line\n", i))} })},
 		{name: "polling that fails otherwise each time", turns: times(40, func(i int) []turn { return []turn{failed("curl x", strings.Repeat("retry ", i))} })},
+		{name: "failing until all are ready", turns: times(40, func(i int) []turn { return []turn{failed("./ready", fmt.Sprintf("%d of 40 ready\n", i))} })},
+		{name: "failing while some are left", turns: times(40, func(i int) []turn { return []turn{failed("./ready", fmt.Sprintf("%d pods left\n", 40-i))} })},
+		{name: "slowly", turns: times(40, func(i int) []turn { return []turn{failed("./ready", fmt.Sprintf("%d of 40 ready\n", i/2))} })},
+		{name: "waiting between", turns: times(40, func(i int) []turn {
+			return []turn{ran("sleep 10", ""), failed("./ready", fmt.Sprintf("12:%02d:00 %d %% done\n", i, i))}
+		})},
 		{name: "many similar files", turns: times(40, func(i int) []turn {
 			return []turn{{"write_file", fmt.Sprintf(`{"path":"f%d","content":"%d"}`, i, i), fmt.Sprintf("f%d 1", i), true}}
 		})},
