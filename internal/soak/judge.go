@@ -24,7 +24,7 @@ const after = 30*time.Second + 20*time.Second + run.SaveTimeout + 2*sandbox.Kill
 
 // Judge says what is wrong with a run: nothing, if rein is right.
 func Judge(x *Played) []string {
-	j := &judge{Played: x}
+	j := &judge{Played: x, seen: x.Model.requests()}
 	if x.Report == nil { // the next process could not go on, and the sandbox ends by itself
 		j.check(x.Plan.NoTranscript || strings.Contains(x.Err.Error(), "it has ended"), "it could not be resumed: %v", x.Err)
 		j.expired()
@@ -42,6 +42,7 @@ func Judge(x *Played) []string {
 
 type judge struct {
 	*Played
+	seen   []Seen // of the model, by now: a worker left behind may still ask
 	faults []string
 
 	audit   []byte
@@ -99,7 +100,7 @@ func (j *judge) limits() {
 	j.check(took <= most, "it took %s of %s, and at most %s with its end", took, l.MaxWallTime, most)
 	j.check(rep.Time.TotalMS == rep.Time.WorkingMS+rep.Time.WaitingMS && rep.Time.WaitingMS >= 0, "times: %+v", rep.Time)
 	withoutTools := 0
-	for i, s := range j.Model.Seen {
+	for i, s := range j.seen {
 		late := s.At.Sub(j.Start)
 		j.check(late < l.MaxWallTime, "request %d was made after %s of %s", i, late, l.MaxWallTime)
 		cap := s.Request.MaxOutputTokens
@@ -123,9 +124,9 @@ func (j *judge) limits() {
 // overran reports whether the newest reply, and no other, said that it cost
 // more than a reply can: after it nothing may be asked.
 func (j *judge) overran() bool {
-	for i, s := range slices.Backward(j.Model.Seen) {
+	for i, s := range slices.Backward(j.seen) {
 		if j.heard(s) {
-			return s.Usage > Missing && i == len(j.Model.Seen)-1
+			return s.Usage > Missing && i == len(j.seen)-1
 		}
 	}
 	return false
@@ -134,7 +135,7 @@ func (j *judge) overran() bool {
 // conversation holds each request to what vendors ask: every call has exactly
 // one result, in order.
 func (j *judge) conversation() {
-	for i, s := range j.Model.Seen {
+	for i, s := range j.seen {
 		messages := s.Request.Messages
 		j.check(len(messages) > 0 && messages[0].Role == model.RoleUser, "request %d does not begin with the user", i)
 		for n, m := range messages {
@@ -161,7 +162,7 @@ func (j *judge) conversation() {
 
 // answered looks at the results that the request i has of the reply before it.
 func (j *judge) answered(i int) {
-	before, request := j.Model.Seen[i-1], j.Model.Seen[i].Request
+	before, request := j.seen[i-1], j.seen[i].Request
 	if !j.heard(before) || len(before.Reply.Message.Calls) == 0 || before.Reply.Stop == "" {
 		return
 	}
@@ -266,7 +267,7 @@ func (j *judge) report() {
 }
 
 func (j *judge) panicked() bool {
-	for i := range j.Model.Seen {
+	for i := range j.seen {
 		if j.Plan.Replies[min(i, len(j.Plan.Replies)-1)].Panic {
 			return true
 		}

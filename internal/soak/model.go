@@ -93,6 +93,13 @@ type Seen struct {
 	Usage    Usage
 }
 
+// requests returns what the model has seen by now.
+func (m *Model) requests() []Seen {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.Seen)
+}
+
 // Name is "soak/model".
 func (m *Model) Name() string { return "soak/model" }
 

@@ -86,7 +86,7 @@ func (j *judge) record() {
 // leftBehind reports whether a worker may have been left behind, or its last
 // reply not been taken any more.
 func (j *judge) leftBehind() bool {
-	for i := range j.Model.Seen {
+	for i := range j.seen {
 		r := j.Plan.Replies[min(i, len(j.Plan.Replies)-1)]
 		if r.Deaf || r.Panic {
 			return true
