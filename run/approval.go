@@ -183,7 +183,7 @@ func (r *runner) request(c tool.Call) (approval.Request, bool) {
 // variables, whose values nobody knows, what they may be: those of this session
 // after so many commands.
 func sessionState(id string, p *tool.Place) (cwd string, env map[string]string) {
-	if p == nil { // it is not open, and nothing will run
+	if p == nil { // it is not known
 		return "", map[string]string{"session": id}
 	}
 	return p.Cwd, map[string]string{"session": fmt.Sprintf("%s after %d", id, p.Commands)}

@@ -154,7 +154,10 @@ func (b *builtin) guard(name string, run func(context.Context, Call) Result) fun
 			return *unknown
 		}
 		if b.Approve != nil && !c.Begun {
-			c.Place = b.sessionPlace(c)
+			var gone *Result
+			if c.Place, gone = b.sessionPlace(ctx, c); gone != nil { // there is nothing to be asked about
+				return *gone
+			}
 			allowed, no := b.Approve(ctx, c)
 			if no != nil {
 				r := Result{Err: no}

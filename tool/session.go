@@ -147,21 +147,23 @@ func (b *builtin) endSessions(ctx context.Context, tool string, why func(*openSe
 	}
 }
 
-// sessionPlace is the state that the session of a call is in.
-func (b *builtin) sessionPlace(c Call) *Place {
+// sessionPlace is the state that the session of a call is in; nil for a call
+// that is about none. The Result is that there is no such session.
+func (b *builtin) sessionPlace(ctx context.Context, c Call) (*Place, *Result) {
 	args, err := decode[struct {
 		ID string `json:"session_id"`
 	}](c)
 	if err != nil || c.Name != SessionRun {
-		return nil
+		return nil, nil
 	}
+	b.expireSessions(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.sessions[args.ID]
 	if s == nil {
-		return nil
+		return nil, b.noSessionLocked(args.ID)
 	}
-	return &Place{Cwd: s.cwd, Commands: s.calls}
+	return &Place{Cwd: s.cwd, Commands: s.calls}, nil
 }
 
 // use counts a call to a session, or says why there is no such session. A
@@ -188,11 +190,15 @@ func (b *builtin) use(ctx context.Context, id string, begun bool) (*openSession,
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return nil, b.noSessionLocked(id)
+}
+
+func (b *builtin) noSessionLocked(id string) *Result {
 	r := Fail(OpRun, CodeSessionGone, "this task has no such session", SessionCreate+" opens one")
 	if why := b.ended[id]; why != "" {
 		r = sessionGone(why)
 	}
-	return nil, &r
+	return &r
 }
 
 func sessionGone(why string) Result {
