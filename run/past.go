@@ -304,6 +304,9 @@ func (p *Past) settle() {
 	default:
 		close(p.live)
 	}
+	if p.strict { // nothing that could take its time follows
+		return
+	}
 	for _, s := range p.shields { // before the worker goes on
 		s.pass()
 	}
@@ -338,6 +341,9 @@ func (p *Past) shield(inner context.Context) (context.Context, context.CancelCau
 		case <-ctx.Done():
 			return
 		case <-p.live:
+		}
+		if p.Binding() {
+			return
 		}
 		select {
 		case <-ctx.Done():
