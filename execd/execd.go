@@ -97,6 +97,13 @@ type RunOptions struct {
 	// Background commands always have one: it is their log.
 	Spill      bool  `json:"spill,omitempty"`
 	SpillLimit int64 `json:"spill_limit,omitempty"`
+	// Argv is a program and its arguments, which are started without a shell:
+	// Command is then no more than what the record shows. Not in sessions. A
+	// program without a slash is looked for in PATH; with Fixed, only where the
+	// commands' user can change neither it nor the way to it. What cannot be
+	// started exits with 127 or 126, as in a shell. See Features.Argv.
+	Argv  []string `json:"argv,omitempty"`
+	Fixed bool     `json:"fixed,omitempty"`
 }
 
 // ValidID reports whether id may be the id of a command, see RunOptions.ID.
@@ -264,6 +271,7 @@ type Features struct {
 	Capture    bool   `json:"capture"`
 	PipeStatus bool   `json:"pipe_status"`
 	OOMFlag    bool   `json:"oom_flag"`
+	Argv       bool   `json:"argv"` // commands are started without a shell where asked for
 	PortOwner  bool   `json:"port_owner"`
 	Sessions   bool   `json:"sessions"` // with stderr apart and call ids
 	PTY        bool   `json:"pty"`

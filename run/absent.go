@@ -21,6 +21,7 @@ func (r *runner) warnAbsent(f execd.Features, info sandbox.Info) {
 		{f.Spill, "spill: output that is cut is kept nowhere"},
 		{f.Sessions, "stderr_in_sessions: what a command in a session prints on both streams arrives as one"},
 		{f.Clear, "clear: what got away from a command the agent ran may still run while the work is judged"},
+		{f.Argv, "argv: checks and narrow tools are started by the sandbox's shell, their words quoted, and programs without a path by its PATH"},
 		{f.CallIDs, "confine: no file is brought in or out, and there is no patch"},
 	} {
 		if !l.has {

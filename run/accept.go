@@ -34,8 +34,8 @@ func (c Check) timeout() time.Duration {
 	return DefaultCheckTimeout
 }
 
-// command is what execd is given. It starts quoted words without a shell; where
-// there is need of one, it reads nothing into them.
+// command is what the record shows of the check, and what a shell runs: of Argv
+// only where execd cannot start it itself, quoted so that nothing is read into it.
 func (c Check) command() string {
 	if c.Shell != "" {
 		return c.Shell
@@ -226,7 +226,7 @@ func (c *court) check(ctx context.Context, chk Check) (CheckResult, error) {
 
 // run runs a check that is a command.
 func (c *court) run(ctx context.Context, chk Check, timeout time.Duration, res *CheckResult) error {
-	cmd := sandbox.Command{Tool: "acceptance", Shell: res.Command, Timeout: timeout, Env: map[string]string{}}
+	cmd := sandbox.Command{Tool: "acceptance", Shell: res.Command, Argv: chk.Argv, Fixed: len(chk.Argv) > 0, Timeout: timeout, Env: map[string]string{}}
 	if chk.Cwd != "" {
 		cmd.Cwd = path.Join(c.box.Info().Cwd, chk.Cwd)
 	}

@@ -27,7 +27,8 @@ import (
 type Check struct {
 	Name string
 	// Shell is run by a shell. Argv is started without one: its first word is an
-	// absolute path, or a name that is looked for in the sandbox's PATH.
+	// absolute path, or a name that is looked for in those directories of the
+	// sandbox's PATH whose programs its user cannot change.
 	Shell string
 	Argv  []string
 	// Cwd is relative to the workspace; empty is the workspace.

@@ -14,8 +14,15 @@ type Command struct {
 	CallID string
 	// Tool is the surface or tool that asked, for the record: "run_command",
 	// "sandbox exec", "acceptance".
-	Tool    string
-	Shell   string
+	Tool  string
+	Shell string
+	// Argv, when there is one, is the program and its arguments: they are
+	// started without a shell where the sandbox's execd can (Features.Argv). Shell
+	// is then what the record shows, and what is run where it cannot. With Fixed,
+	// a program without a slash is looked for only in directories of PATH that
+	// the sandbox's user cannot change. Not in a session.
+	Argv    []string
+	Fixed   bool
 	Cwd     string            // empty: the sandbox's working directory
 	Env     map[string]string // added to the sandbox's environment
 	Timeout time.Duration     // 0 means DefaultTimeout; there is no "none"

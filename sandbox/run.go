@@ -107,6 +107,10 @@ func (s *Sandbox) prepare(ctx context.Context, c Command) (Command, error) {
 		return bad("the command is empty")
 	case strings.Contains(c.Shell, "\x00"):
 		return bad("the command holds a NUL byte, which no shell takes")
+	case len(c.Argv) > 0 && (c.Session != "" || c.Argv[0] == "" || strings.Contains(strings.Join(c.Argv, ""), "\x00")):
+		return bad("a program and its arguments have a name, hold no NUL byte, and are started in no session")
+	case c.Fixed && len(c.Argv) == 0:
+		return bad("only a program that is given as Argv can be looked for where it is fixed")
 	case c.Session != "" && len(c.Env) > 0 && !s.features.Sessions:
 		return c, &Error{Kind: KindUnsupported, Op: "run", Subject: c.CallID, Err: errors.New("this sandbox's execd takes no variables for a command in a session"),
 			Hint: "export them in the command"} // else they would be left out without a word
@@ -162,7 +166,7 @@ type call struct {
 func (c *call) request() execd.RunRequest {
 	cmd, f := c.command, c.sandbox.features
 	req := execd.RunRequest{Command: cmd.Shell, Cwd: cmd.Cwd, Background: cmd.Background,
-		Timeout: cmd.Timeout.Milliseconds(), Envs: cmd.Env}
+		Timeout: cmd.Timeout.Milliseconds(), Envs: c.environment()}
 	if req.Cwd == "" && !f.CallIDs && cmd.Session == "" { // another daemon's working directory is its own
 		req.Cwd = c.sandbox.Info().Cwd
 	}
@@ -170,6 +174,9 @@ func (c *call) request() execd.RunRequest {
 		req.Rein = &execd.RunOptions{ID: cmd.CallID, Spill: f.Spill, Raw: c.streaming()}
 		if f.Capture && !c.streaming() {
 			req.Rein.Capture = int64(cmd.Capture)
+		}
+		if f.Argv {
+			req.Rein.Argv, req.Rein.Fixed = cmd.Argv, cmd.Fixed
 		}
 	}
 	if !c.streaming() && !(f.CallIDs && f.Capture) {

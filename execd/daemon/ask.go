@@ -205,7 +205,7 @@ func (s *Server) features(w http.ResponseWriter, _ *http.Request) {
 	}
 	reply(w, execd.Features{
 		Version: s.cfg.Version, CallIDs: true, Spill: true, Capture: true,
-		PipeStatus: t.PipeStatus, OOMFlag: t.OOMFlag, PortOwner: ports, Sessions: s.hasSessions(), PTY: interactive, Clear: true,
+		PipeStatus: t.PipeStatus, OOMFlag: t.OOMFlag, Argv: t.Argv, PortOwner: ports, Sessions: s.hasSessions(), PTY: interactive, Clear: true,
 		Separation: t.Separation, User: t.User, Reduced: reduced,
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -118,6 +119,9 @@ func (s *Server) check(req *execd.RunRequest) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
+	if len(spec.Argv) > 0 && !s.cfg.Machine.Traits().Argv {
+		return Spec{}, refuse(http.StatusNotImplemented, execd.CodeInvalidBody, "rein.argv: this machine starts commands with its shell only")
+	}
 	if spec.Dir, err = s.workingDirectory(req.Cwd, req.Rein != nil); err != nil {
 		return Spec{}, inBody("cwd", err)
 	}
@@ -158,8 +162,14 @@ func checkCommand(req *execd.RunRequest) (Spec, error) {
 			return bad("rein.spill needs rein.id")
 		case o.SpillLimit < 0:
 			return bad("rein.spill_limit is negative")
+		case len(o.Argv) > 0 && o.Argv[0] == "":
+			return bad("rein.argv has no program")
+		case slices.ContainsFunc(o.Argv, func(a string) bool { return strings.IndexByte(a, 0) >= 0 }):
+			return bad("rein.argv has a NUL byte")
+		case o.Fixed && len(o.Argv) == 0:
+			return bad("rein.fixed needs rein.argv")
 		}
-		spec.ID = o.ID
+		spec.ID, spec.Argv, spec.Fixed = o.ID, o.Argv, o.Fixed
 	}
 	if spec.ID == "" {
 		spec.ID = randomID()
@@ -180,14 +190,8 @@ var cleanEnv = merge(quietEnv, map[string]string{
 	"LANG": "C.UTF-8", "TERM": "dumb",
 })
 
-// quietEnv keeps prompts, pagers, colours and progress, which are for people,
-// out of what programs read. What is set for a sandbox or a command wins.
-var quietEnv = map[string]string{
-	"CI": "1", "NO_COLOR": "1", "CLICOLOR": "0",
-	"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "SYSTEMD_PAGER": "cat",
-	"GIT_TERMINAL_PROMPT": "0", "DEBIAN_FRONTEND": "noninteractive", "PIP_NO_INPUT": "1",
-	"PIP_PROGRESS_BAR": "off", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "NPM_CONFIG_PROGRESS": "false", "CARGO_TERM_PROGRESS_WHEN": "never",
-}
+// quietEnv is what of it is for people: at a terminal it is left out.
+var quietEnv = execd.QuietEnv()
 
 func merge(all ...map[string]string) map[string]string {
 	merged := map[string]string{}

@@ -24,6 +24,12 @@ type Spec struct {
 	ID string
 	// Command is shell text, without NUL bytes, of any length.
 	Command string
+	// Argv, when there is one, is the program and its arguments that are started
+	// without a shell (Traits.Argv); Command is then for the record. With Fixed, a
+	// program without a slash is looked for only where the commands' user
+	// cannot change it.
+	Argv  []string
+	Fixed bool
 	// Dir is an absolute path inside the sandbox that was a directory a moment
 	// ago.
 	Dir string
@@ -96,6 +102,7 @@ type Exit struct {
 type Traits struct {
 	PipeStatus bool
 	OOMFlag    bool
+	Argv       bool
 	// Separation is "full" when commands run under another uid than the
 	// daemon, "reduced" otherwise.
 	Separation string

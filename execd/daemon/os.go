@@ -105,7 +105,7 @@ var (
 
 // Traits implements Machine.
 func (m *OS) Traits() Traits {
-	t := Traits{PipeStatus: m.bash.usable(), OOMFlag: m.oomKills() >= 0, Separation: "reduced", User: m.opts.UserName}
+	t := Traits{PipeStatus: m.bash.usable(), OOMFlag: m.oomKills() >= 0, Argv: true, Separation: "reduced", User: m.opts.UserName}
 	uid := os.Geteuid()
 	if m.opts.User != nil {
 		uid = int(m.opts.User.UID)
@@ -156,6 +156,9 @@ func (m *OS) Start(spec Spec) (Process, error) {
 	}
 	req, files, err := m.request(spec)
 	if err != nil {
+		if p := m.unstarted(spec, err); p != nil {
+			return p, nil
+		}
 		return nil, err
 	}
 	p := &osProcess{os: m, id: spec.ID, files: files, done: make(chan struct{}), gone: make(chan struct{})}
@@ -174,6 +177,7 @@ func (m *OS) Start(spec Spec) (Process, error) {
 	p.stdout, p.stderr = out, errp
 	p.oomBefore = m.oomKills()
 	direct, plain := withoutShell(req, spec.Command)
+	plain = plain && len(spec.Argv) == 0
 	if plain {
 		err = m.startOn(p, direct, outW, errW)
 	}
@@ -187,6 +191,9 @@ func (m *OS) Start(spec Spec) (Process, error) {
 		files.remove()
 		out.Close()
 		errp.Close()
+		if p := m.unstarted(spec, err); p != nil {
+			return p, nil
+		}
 		return nil, m.explain(spec, req, err)
 	}
 	return p, nil

@@ -140,6 +140,9 @@ func (s *Server) runInSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	spec, err := checkCommand(&req)
+	if err == nil && len(spec.Argv) > 0 {
+		err = refuse(http.StatusBadRequest, execd.CodeInvalidBody, "rein.argv: a session runs commands in its shell")
+	}
 	switch {
 	case err != nil:
 	case req.Background:

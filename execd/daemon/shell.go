@@ -31,6 +31,10 @@ func (m *OS) findShell() (path string, bash bool) {
 
 // request decides program, arguments and helper files of a command.
 func (m *OS) request(spec Spec) (wardenRequest, *commandFiles, error) {
+	if len(spec.Argv) > 0 {
+		req, err := m.argv(spec)
+		return req, &commandFiles{}, err
+	}
 	shell, bash := m.findShell()
 	command := spec.Command
 	if strings.HasPrefix(command, "-") || strings.HasPrefix(command, "+") {

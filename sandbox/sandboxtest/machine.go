@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -42,7 +43,7 @@ func newMachine(f *files, c Clock) *machine {
 
 // Traits of an interpreter in the daemon's own process.
 func (m *machine) Traits() daemon.Traits {
-	return daemon.Traits{Separation: "reduced", User: "user"}
+	return daemon.Traits{Argv: true, Separation: "reduced", User: "user"}
 }
 
 // Close ends every command and waits until they have.
@@ -106,8 +107,12 @@ func (c *command) run(s *shell, spec daemon.Spec) {
 	if spec.MergeStderr {
 		stderr = c.outw
 	}
+	source := spec.Command
+	if len(spec.Argv) > 0 { // the interpreter is what starts programs here
+		source = words(spec.Argv)
+	}
 	code, rest, err := s.run(c.ctx, task{
-		source: spec.Command, dir: spec.Dir, env: spec.Env, stdout: c.outw, stderr: stderr,
+		source: source, dir: spec.Dir, env: spec.Env, stdout: c.outw, stderr: stderr,
 	})
 	c.mu.Lock()
 	c.exit = daemon.Exit{Code: code}
@@ -131,6 +136,15 @@ func (c *command) run(s *shell, spec daemon.Spec) {
 	c.errw.Close()
 	c.kill()
 	close(c.gone)
+}
+
+// words is a command of exactly these words.
+func words(argv []string) string {
+	var quoted []string
+	for _, a := range argv {
+		quoted = append(quoted, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
+	}
+	return strings.Join(quoted, " ")
 }
 
 func (c *command) Stdout() io.ReadCloser { return c.stdout }
