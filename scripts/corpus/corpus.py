@@ -57,10 +57,10 @@ class Corpus:
             at = next((i for i, l in enumerate(lines) if i not in marked and all(w in l for w in want)), None)
             if at is None:
                 raise ValueError(f"{name}: no line has {fact}")
-            if size + len(lines[at]) + 1 > MAX_MARKED:
-                break
             marked.append(at)
             size += len(lines[at]) + 1
+        if size > MAX_MARKED:
+            raise ValueError(f"{name}: the decisive lines have {size} bytes, which is more than {MAX_MARKED}: let fewer things fail")
         if not marked:
             raise ValueError(f"{name}: nothing is marked")
         with open(self.out / f"{name}.log.gz", "wb") as f:
