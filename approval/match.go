@@ -121,7 +121,9 @@ func (r *rule) matches(s subject) bool {
 func (r *rule) form(c *command.Simple) bool {
 	switch r.Form {
 	case FormUnresolved:
-		return c.Unresolved()
+		// Nor does allowing what is known only at execution extend to what the
+		// shell evaluates.
+		return c.Hidden() && (r.Action != Allow || c.Form != command.Expression)
 	case string(command.Redirection):
 		return c.Writes() || c.Form == command.Redirection
 	case string(command.Assignment):
@@ -132,7 +134,7 @@ func (r *rule) form(c *command.Simple) bool {
 	}
 	// What such a rule allows does not extend to what nobody knows yet, but for
 	// what is known only at execution by its nature.
-	return r.Action != Allow || !c.Unresolved() || c.Form == command.Expression
+	return r.Action != Allow || !c.Hidden() || c.Form == command.Expression
 }
 
 // narrow is how a rule that allows is read.
@@ -141,7 +143,7 @@ func (r *rule) narrow(c *command.Simple) bool {
 	if name == "" || len(c.Words) < len(r.words) || r.Exact && len(c.Words) != len(r.words) {
 		return false
 	}
-	if c.Unresolved() && !r.Unresolved || c.Writes() && !r.Redirects || len(c.Obeyed()) > 0 {
+	if c.Hidden() && !r.Unresolved || c.Writes() && !r.Redirects || len(c.Obeyed()) > 0 {
 		return false
 	}
 	if !r.program(name, c.Form) {

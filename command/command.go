@@ -27,7 +27,6 @@ const (
 // Script is a command line that was read. It is immutable.
 type Script struct {
 	simple []Simple
-	loose  string // an expansion outside of simple commands, "" when there is none
 }
 
 // Simple is one simple command: the words of one program's or builtin's start,
@@ -65,7 +64,7 @@ const (
 	Wrapper     Form = "wrapper"     // env, xargs, find -exec, timeout, sudo, command
 	Interpreter Form = "interpreter" // python, node, perl, awk
 	Redirection Form = "redirect"    // no words: files a compound command, or none, writes or reads
-	Assignment  Form = "assignment"  // no words: a variable that programs obey, such as PATH
+	Assignment  Form = "assignment"  // no words: a variable that programs obey, such as PATH, or one whose value is known only at execution
 	Expression  Form = "expression"  // arithmetic, which may evaluate what variables hold
 )
 
@@ -152,6 +151,13 @@ func (c *Simple) Unresolved() bool {
 	return slices.ContainsFunc(c.Words, func(w Word) bool { return !w.Literal }) ||
 		slices.ContainsFunc(c.Assigns, func(a Assign) bool { return !a.Value.Literal }) ||
 		slices.ContainsFunc(c.Redirects, func(r Redirect) bool { return !r.Target.Literal })
+}
+
+// Hidden reports whether something of what the command does is not to be seen:
+// it is unresolved, or a shell or a wrapper that starts what is not listed
+// beside it and stands in no file that is known.
+func (c *Simple) Hidden() bool {
+	return c.Unresolved() || c.Opaque && (c.Form == Shell || c.Form == Wrapper) && len(c.Executes) == 0
 }
 
 // Writes reports whether one of its redirections may change a file.

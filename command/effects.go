@@ -33,9 +33,6 @@ func EffectsOf(src string) Effect {
 
 // Effects judges the whole command line: the worst of its simple commands.
 func (s *Script) Effects() Effect {
-	if s.loose != "" {
-		return Effect{Writes, s.loose + " is known only at execution"}
-	}
 	worst := Effect{Kind: ReadOnly}
 	for i := range s.simple {
 		switch e := s.simple[i].effects(); {

@@ -37,8 +37,9 @@ func (s *Script) read(src string, behind []string, as reading) error {
 		return &Error{Reason: fmt.Sprintf("it has %d bytes, more than %d", len(src), MaxBytes)}
 	case len(behind) > MaxNested:
 		return &Error{Reason: fmt.Sprintf("more than %d commands start each other", MaxNested)}
-	case strings.ContainsRune(src, 0):
-		return &Error{Reason: "it holds a NUL, which no argument can"}
+	}
+	if reason := doubtful(src); reason != "" {
+		return &Error{Reason: reason}
 	}
 	if as != posixOnly {
 		tree, err := parse(src, syntax.LangBash)
@@ -54,6 +55,14 @@ func (s *Script) read(src string, behind []string, as reading) error {
 	// some of it otherwise: ((x)) is arithmetic to one and a command to the
 	// other. A line that is none to the other shell is only bash's.
 	tree, err := parse(src, syntax.LangPOSIX)
+	e, ok := errors.AsType[*Error](err)
+	if ok && e.Line > 1 {
+		// It has run the lines before by then.
+		tree, err = parse(firstLines(src, int(e.Line)-1), syntax.LangPOSIX)
+	}
+	if ok && e.Line == 0 {
+		return err // not another language, but in doubt
+	}
 	if err != nil {
 		return nil
 	}
@@ -72,6 +81,12 @@ func (s *Script) read(src string, behind []string, as reading) error {
 	return nil
 }
 
+// firstLines are the first lines of a text.
+func firstLines(src string, n int) string {
+	lines := strings.SplitAfterN(src, "\n", n+1)
+	return strings.Join(lines[:min(n, len(lines))], "")
+}
+
 func same(a, b Simple) bool {
 	return a.Form == b.Form && a.Opaque == b.Opaque && slices.Equal(a.Words, b.Words) && slices.Equal(a.Assigns, b.Assigns) &&
 		slices.Equal(a.Redirects, b.Redirects) && slices.Equal(a.Behind, b.Behind)
@@ -83,8 +98,11 @@ func parse(src string, variant syntax.LangVariant) (_ *syntax.File, err error) {
 			err = &Error{Reason: fmt.Sprint("the parser failed: ", v)}
 		}
 	}()
-	tree, err := syntax.NewParser(syntax.Variant(variant)).Parse(strings.NewReader(src), "")
+	tree, err := syntax.NewParser(syntax.Variant(variant), syntax.KeepComments(true)).Parse(strings.NewReader(src), "")
 	if err == nil {
+		if reason := misread(tree, src); reason != "" {
+			return nil, &Error{Reason: reason}
+		}
 		return tree, nil
 	}
 	if pe, ok := errors.AsType[syntax.ParseError](err); ok {
@@ -130,11 +148,15 @@ func (w *walker) fail(reason string) {
 }
 
 func (w *walker) visit(n syntax.Node) {
+	w.evaluation(n)
 	switch n := n.(type) {
 	case *syntax.Stmt:
 		w.stmt(n)
 	case *syntax.ForClause:
 		if it, ok := n.Loop.(*syntax.WordIter); ok {
+			if obeyed(it.Name.Value, false) {
+				w.add(Simple{Form: Assignment, Assigns: []Assign{{Name: it.Name.Value, Value: Word{Text: "…"}}}})
+			}
 			for _, item := range it.Items {
 				w.loosen(item)
 			}
@@ -156,6 +178,7 @@ func (w *walker) visit(n syntax.Node) {
 // stmt adds what a statement starts by itself.
 func (w *walker) stmt(n *syntax.Stmt) {
 	redirects := w.redirects(n.Redirs)
+	w.descriptors(n.Redirs)
 	c := Simple{Redirects: redirects}
 	switch cmd := n.Cmd.(type) {
 	case *syntax.CallExpr:
@@ -178,10 +201,10 @@ func (w *walker) stmt(n *syntax.Stmt) {
 		case len(c.Redirects) > 0:
 			c.Form = Redirection
 		default:
-			if len(c.Assigns) > 0 && c.Unresolved() {
-				w.loose(c.String())
+			if len(c.Assigns) == 0 || !c.Unresolved() {
+				return
 			}
-			return
+			c.Form = Assignment
 		}
 	}
 	w.start(c, n.Redirs)
@@ -197,9 +220,24 @@ func (w *walker) add(c Simple) {
 	w.script.simple = append(w.script.simple, c)
 }
 
+// loose lists an expansion outside of simple commands.
 func (w *walker) loose(text string) {
-	if w.script.loose == "" {
-		w.script.loose = text
+	w.add(Simple{Words: []Word{{Text: text}}})
+}
+
+// descriptors lists the variables that redirections set: {name}>file.
+func (w *walker) descriptors(list []*syntax.Redirect) {
+	for _, r := range list {
+		if r.N == nil || !strings.HasPrefix(r.N.Value, "{") {
+			continue
+		}
+		name := strings.Trim(r.N.Value, "{}")
+		switch {
+		case !identifier.MatchString(name):
+			w.expression(r)
+		case obeyed(name, false):
+			w.add(Simple{Form: Assignment, Assigns: []Assign{{Name: name, Value: Word{Text: "…"}}}})
+		}
 	}
 }
 

@@ -8,11 +8,12 @@ import (
 )
 
 // word reads a word. It is literal when no expansion of any kind has a part in
-// it: of variables, commands, file names, braces, or home directories.
+// it: of variables, commands, file names, braces, or home directories. That is
+// judged over the whole word, because quotes within do not end it.
 func (w *walker) word(n *syntax.Word) Word {
 	var b strings.Builder
 	for i, p := range n.Parts {
-		text, ok := literalPart(p, i == 0)
+		text, ok := literalPart(p, n, i)
 		if !ok {
 			return Word{Text: w.source(n)}
 		}
@@ -21,10 +22,13 @@ func (w *walker) word(n *syntax.Word) Word {
 	return Word{Text: b.String(), Literal: true}
 }
 
-func literalPart(p syntax.WordPart, first bool) (string, bool) {
+func literalPart(p syntax.WordPart, of *syntax.Word, i int) (string, bool) {
 	switch p := p.(type) {
 	case *syntax.Lit:
-		return unquoted(p.Value, first)
+		if i+1 < len(of.Parts) && strings.HasSuffix(p.Value, "$") {
+			return "", false
+		}
+		return unquoted(p.Value, len(of.Parts) == 1)
 	case *syntax.SglQuoted:
 		return p.Value, !p.Dollar // a shell without $'…' keeps the dollar
 	case *syntax.DblQuoted:
@@ -44,11 +48,8 @@ func literalPart(p syntax.WordPart, first bool) (string, bool) {
 	return "", false
 }
 
-// unquoted is the value of text outside of quotes.
-func unquoted(s string, first bool) (string, bool) {
-	if first && strings.HasPrefix(s, "~") {
-		return "", false
-	}
+// unquoted is the value of text outside of quotes, which may be the whole word.
+func unquoted(s string, whole bool) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; c {
@@ -58,26 +59,23 @@ func unquoted(s string, first bool) (string, bool) {
 			} else if s[i] != '\n' {
 				b.WriteByte(s[i])
 			}
-		case '*', '?':
+			continue
+		case '*', '?', '(', ')', '`':
 			return "", false
 		case '[':
-			if len(s) > 1 { // [ alone is a command
+			if !whole || len(s) > 1 { // [ alone is a command
 				return "", false
 			}
-			b.WriteByte(c)
 		case '{':
-			if strings.Contains(s[i:], "}") && s[i:] != "{}" {
+			if !whole || s != "{}" && s != "{" {
 				return "", false
 			}
-			b.WriteByte(c)
 		case '~':
-			if i > 0 && (s[i-1] == ':' || s[i-1] == '=') {
+			if i == 0 || s[i-1] == ':' || s[i-1] == '=' || s[i-1] == '\n' {
 				return "", false
 			}
-			b.WriteByte(c)
-		default:
-			b.WriteByte(c)
 		}
+		b.WriteByte(s[i])
 	}
 	return b.String(), true
 }

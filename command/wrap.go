@@ -1,7 +1,6 @@
 package command
 
 import (
-	"errors"
 	"path"
 	"regexp"
 	"slices"
@@ -14,11 +13,16 @@ import (
 func (w *walker) start(c Simple, redirects []*syntax.Redirect) {
 	name := c.Name()
 	base := path.Base(name)
+	w.sets(c)
 	switch {
 	case w.posix && len(c.Words) > 0 && slices.Contains(bashWords, c.Words[0].Text):
 		// A POSIX shell takes bash's keyword for a program's name, which none has.
 	case name == "":
 		c.Opaque = len(c.Words) > 0
+		w.add(c)
+	case base == "hash" && slices.ContainsFunc(c.Words[1:], func(w Word) bool { return !w.Literal || strings.HasPrefix(w.Text, "-") }),
+		strings.HasPrefix(name, "/proc/"), strings.HasPrefix(name, "/dev/"):
+		c.Form, c.Opaque = Shell, true // a name for another program
 		w.add(c)
 	case slices.Contains(shells, base):
 		w.shell(c, redirects)
@@ -39,127 +43,6 @@ func (w *walker) start(c Simple, redirects []*syntax.Redirect) {
 // bashWords are keywords of bash and of no other shell. What follows them is
 // listed as bash reads it.
 var bashWords = []string{"[[", "time", "coproc", "function", "select", "let"}
-
-var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "rbash", "busybox", "toybox"}
-
-// shell adds a shell and what stands in the string or document it is given.
-func (w *walker) shell(c Simple, redirects []*syntax.Redirect) {
-	c.Form, c.Opaque = Shell, true
-	code, file := shellArguments(c.Words)
-	if file != "" {
-		c.Executes = []string{file}
-	}
-	document := ""
-	if code == nil && file == "" && len(c.Words) == 1 {
-		document = quotedDocument(redirects)
-	}
-	if code != nil && code.Literal {
-		c.Opaque = profiles(c.Words) // which run files of the user's first
-		w.add(c)
-		w.nested(code.Text, c.Name())
-		return
-	}
-	if document != "" {
-		c.Opaque = false
-		w.add(c)
-		w.nested(document, c.Name())
-		return
-	}
-	w.add(c)
-}
-
-// shellArguments finds what follows -c, or the script's file. Options it does
-// not know make it find neither.
-func shellArguments(words []Word) (code *Word, file string) {
-	for i := 1; i < len(words); i++ {
-		word := words[i]
-		if !word.Literal {
-			return nil, ""
-		}
-		switch t := word.Text; {
-		case t == "--norc", t == "--noprofile", t == "--posix":
-		case t == "-o" || t == "+o":
-			i++
-		case shellOptions.MatchString(t):
-			if strings.Contains(t, "c") {
-				if i++; i < len(words) && (!words[i].Literal || !strings.HasPrefix(words[i].Text, "-")) {
-					return &words[i], ""
-				}
-				return nil, ""
-			}
-		case strings.HasPrefix(t, "-"), strings.HasPrefix(t, "+"):
-			return nil, ""
-		default:
-			return nil, t
-		}
-	}
-	return nil, ""
-}
-
-// profiles reports whether a shell is told to be a login shell or interactive.
-func profiles(words []Word) bool {
-	return slices.ContainsFunc(words[1:], func(w Word) bool {
-		return strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--") && shellOptions.MatchString(w.Text) && strings.ContainsAny(w.Text, "li")
-	})
-}
-
-var shellOptions = regexp.MustCompile(`^[-+][abcefhiuvxlkmnptBCE]+$`)
-
-// quotedDocument is what a shell reads from a here-document in which nothing is
-// expanded, when nothing else is its standard input.
-func quotedDocument(redirects []*syntax.Redirect) string {
-	if len(redirects) != 1 || redirects[0].Hdoc == nil || redirects[0].N != nil || expands(redirects[0].Hdoc) {
-		return ""
-	}
-	return redirects[0].Hdoc.Lit()
-}
-
-// nested reads a string that a shell is given.
-func (w *walker) nested(code, behind string) {
-	if w.err != nil {
-		return
-	}
-	as := bothShells
-	switch {
-	case w.posix && strings.HasSuffix(behind, "bash"):
-		as = bashOnly
-	case w.posix:
-		as = posixOnly
-	}
-	err := w.script.read(code, append(slices.Clone(w.behind), path.Base(behind)), as)
-	if e, ok := errors.AsType[*Error](err); ok {
-		w.err = &Error{Reason: "in what " + path.Base(behind) + " is given: " + e.Reason}
-	}
-}
-
-// codeBuiltins take the shell's own language, or a file of it.
-var codeBuiltins = map[string]bool{"eval": true, "source": true, ".": true, "trap": true, "alias": true, "enable": true, "mapfile": true, "readarray": true, "complete": true, "compgen": true, "bind": true}
-
-// code adds a builtin that takes commands as text.
-func (w *walker) code(c Simple) {
-	c.Form, c.Opaque = Shell, true
-	argv, literal := c.Argv()
-	var code string
-	found := false
-	switch {
-	case !literal:
-	case argv[0] == "eval":
-		code, found = strings.Join(argv[1:], " "), true
-	case argv[0] == "trap" && len(argv) > 2 && !strings.HasPrefix(argv[1], "-"):
-		code, found = argv[1], true
-	case argv[0] == "trap":
-		c.Opaque = false // it resets, or lists
-	case argv[0] == "source" || argv[0] == ".":
-		if len(argv) > 1 {
-			c.Executes = []string{argv[1]}
-		}
-	}
-	c.Opaque = c.Opaque && !found
-	w.add(c)
-	if found {
-		w.nested(code, argv[0])
-	}
-}
 
 // interpreter programs run a language of their own.
 var interpreter = regexp.MustCompile(`^(python|pypy|node|nodejs|deno|bun|ruby|perl|php|lua|luajit|tclsh|expect|Rscript|R|julia|groovy|scala|osascript|pwsh|powershell|guile|racket|sbcl|ghci|runghc|elixir|erl|escript|iex|swipl|octave|gawk|mawk|awk|nawk|original-awk|java|jshell|gdb|lldb|ed|ex|vi|vim|nvim|emacs|m4|bpftrace|dtrace)(-?[0-9.]*)?$`)
@@ -182,61 +65,67 @@ func (w *walker) interpreter(c Simple) {
 	w.add(c)
 }
 
-// wrapped says how a wrapper's own arguments end.
+// wrapped says how a wrapper's own arguments end. An option that is not in it
+// hides what follows.
 type wrapped struct {
-	valued   string // single-letter options that take a value
+	flags    string // single-letter options without a value
+	valued   string // those that take one
+	attached string // those whose value, if any, is in the same word
 	long     string // long options that take a value as the next word, "|" around each
+	plain    string // those that take none, or one after "="
 	operands int    // words of its own before the command
 	assigns  bool   // NAME=VALUE may stand before the command
 	appends  bool   // adds words of its own to the command
-	unseen   string // options, "|" around each, with which nothing is seen
 	alone    bool   // without a command it starts nothing
 	shell    bool   // it hands the words to a shell
+	code     bool   // words after the operands may be options, or a shell's code
 }
 
 // wrappers start the program that is their argument.
 var wrappers = map[string]*wrapped{
-	"env":         {valued: "uC", long: "|--unset|--chdir|", assigns: true, unseen: "|-S|--split-string|", alone: true},
-	"command":     {unseen: "", alone: true},
+	"env":         {flags: "i0v", valued: "uC", long: "|--unset|--chdir|", plain: "|--ignore-environment|--null|--debug|", assigns: true, alone: true},
+	"command":     {flags: "pvV", alone: true},
 	"builtin":     {alone: true},
-	"exec":        {valued: "a", alone: true},
+	"exec":        {flags: "cl", valued: "a", alone: true},
 	"nohup":       {},
-	"nice":        {valued: "n", long: "|--adjustment|", alone: true},
-	"ionice":      {valued: "cnpPu", long: "|--class|--classdata|--pid|"},
-	"chrt":        {operands: 1, valued: "TPDp"},
-	"taskset":     {operands: 1},
-	"timeout":     {valued: "ks", long: "|--kill-after|--signal|", operands: 1},
-	"time":        {valued: "fo", long: "|--format|--output|"},
+	"nice":        {flags: "0123456789", valued: "n", long: "|--adjustment|", alone: true},
+	"ionice":      {flags: "t", valued: "cnpPu", long: "|--class|--classdata|--pid|", plain: "|--ignore|"},
+	"chrt":        {flags: "abdfiorv", operands: 1, valued: "TPDp"},
+	"taskset":     {flags: "ac", operands: 1},
+	"timeout":     {flags: "fpv", valued: "ks", long: "|--kill-after|--signal|", plain: "|--foreground|--preserve-status|--verbose|", operands: 1},
+	"time":        {flags: "apqvV", valued: "fo", long: "|--format|--output|", plain: "|--append|--portability|--quiet|--verbose|"},
 	"stdbuf":      {valued: "ioe", long: "|--input|--output|--error|"},
-	"unbuffer":    {},
-	"setsid":      {},
+	"unbuffer":    {flags: "p"},
+	"setsid":      {flags: "cfw", plain: "|--ctty|--fork|--wait|"},
 	"setarch":     {operands: 1},
-	"sudo":        {valued: "ugpCTRDrtUh", long: "|--user|--group|--prompt|--chdir|--chroot|", assigns: true, unseen: "|-s|-i|-e|--shell|--login|--edit|"},
-	"doas":        {valued: "uC", unseen: "|-s|"},
-	"xargs":       {valued: "adEIiLlnPs", long: "|--arg-file|--delimiter|--max-args|--max-procs|--max-lines|--max-chars|--replace|--eof|", appends: true, alone: true},
-	"parallel":    {appends: true, unseen: "", valued: "jIa", shell: true},
-	"strace":      {valued: "eopsuaEPSXO"},
-	"ltrace":      {valued: "eopsuaEnl"},
-	"chroot":      {operands: 1},
-	"unshare":     {valued: "SGRw"},
+	"sudo":        {flags: "AbEHknPSVvB", valued: "ugpCTRDrtUh", long: "|--user|--group|--prompt|--chdir|--chroot|", plain: "|--non-interactive|--preserve-env|--set-home|--stdin|--background|", assigns: true},
+	"doas":        {flags: "nL", valued: "uC"},
+	"xargs":       {flags: "0oprtx", valued: "adEILnPs", attached: "eil", long: "|--arg-file|--delimiter|--max-args|--max-procs|--max-chars|--process-slot-var|", plain: "|--null|--open-tty|--interactive|--no-run-if-empty|--show-limits|--exit|--verbose|--replace|--eof|--max-lines|", appends: true, alone: true},
+	"parallel":    {flags: "0kvt", appends: true, valued: "jIa", shell: true},
+	"strace":      {flags: "cCdDfFhiknqrtTvVwxyYzZ", valued: "eopsuaEPSXO"},
+	"ltrace":      {flags: "bcCfhiLrStTVx", valued: "eopsuaEnl"},
+	"chroot":      {operands: 1, plain: "|--userspec|--groups|--skip-chdir|"},
+	"unshare":     {flags: "fr", valued: "SGRw"},
 	"nsenter":     {valued: "tSGN"},
-	"flock":       {operands: 1, valued: "wE", unseen: "|-c|--command|"},
-	"watch":       {valued: "nq", shell: true},
-	"script":      {unseen: "|-c|--command|", operands: 1},
-	"su":          {unseen: "|-c|--command|", operands: 1},
-	"runuser":     {valued: "ugG", unseen: "|-c|--command|"},
-	"ssh":         {operands: 1, valued: "BbcDEeFIiJLlmOoPpQRSWw", shell: true},
+	"flock":       {flags: "sxeunoFv", operands: 1, valued: "wE", long: "|--timeout|--wait|--conflict-exit-code|", plain: "|--shared|--exclusive|--unlock|--nonblock|--nb|--close|--no-fork|--verbose|", code: true},
+	"watch":       {flags: "bcdegptwx", valued: "nq", long: "|--interval|--equexit|", plain: "|--beep|--color|--differences|--errexit|--chgexit|--no-title|--precise|--no-wrap|--exec|", shell: true},
+	"script":      {flags: "aefq", operands: 1, code: true},
+	"su":          {flags: "lmp", operands: 1, code: true},
+	"runuser":     {flags: "lmp", valued: "ugG", code: true},
+	"ssh":         {flags: "46AaCfGgKkMNnqsTtVvXxYy", operands: 1, valued: "BbcDEeFIiJLlmOoPpQRSWw", shell: true},
 	"firejail":    {},
 	"bwrap":       {},
 	"systemd-run": {valued: "pEuGH"},
-	"entr":        {appends: true},
+	"entr":        {flags: "acdnprsxz", appends: true},
 	"valgrind":    {},
+	"busybox":     {},
+	"toybox":      {},
 }
 
 // wrapper adds a wrapper and what it starts.
 func (w *walker) wrapper(c Simple, how *wrapped) {
 	c.Form = Wrapper
-	inner, assigns, seen := how.inner(c.Words)
+	inner, assigns, replaced, seen := how.inner(c.Words)
 	name := path.Base(c.Name())
 	lookup := name == "command" && len(c.Words) > 1 && (c.Words[1].Text == "-v" || c.Words[1].Text == "-V")
 	if lookup {
@@ -247,9 +136,13 @@ func (w *walker) wrapper(c Simple, how *wrapped) {
 	c.Opaque = !seen || len(inner) == 0 && !how.alone
 	c.Assigns = append(c.Assigns, assigns...)
 	w.add(c)
+	if !seen {
+		w.glimpsed(c)
+	}
 	if !seen || len(inner) == 0 {
 		return
 	}
+	inner = marked(inner, replaced)
 	w.behind = append(slices.Clone(w.behind), name)
 	defer func() { w.behind = w.behind[:len(w.behind)-1] }()
 	if how.appends {
@@ -277,65 +170,145 @@ func (w *walker) deeper(c Simple) {
 	w.start(c, nil)
 }
 
-// inner returns the words of the command that is started. Seen is false when an
-// option hides it.
-func (h *wrapped) inner(words []Word) (inner []Word, assigns []Assign, seen bool) {
+// glimpsed lists what the words of a wrapper would be as command lines, which
+// some of them are: nothing is sure of it, but it may be what a rule forbids.
+func (w *walker) glimpsed(c Simple) {
+	for _, word := range c.Words[1:] {
+		_, value, assigned := strings.Cut(word.Text, "=")
+		for _, text := range []string{word.Text, value} {
+			if !word.Literal || !strings.ContainsAny(text, " \t\n") || text == value && !assigned {
+				continue
+			}
+			inside := &Script{}
+			if err := inside.read(text, append(slices.Clone(w.behind), path.Base(c.Name())), bothShells); err != nil {
+				continue // it stays hidden
+			}
+			for _, s := range inside.simple {
+				if len(w.script.simple) < MaxSimple {
+					w.script.simple = append(w.script.simple, s)
+				}
+			}
+		}
+	}
+}
+
+// inner returns the words of the command that is started, and what is replaced
+// in them. Seen is false when an option hides it.
+func (h *wrapped) inner(words []Word) (inner []Word, assigns []Assign, replaced string, seen bool) {
 	operands := h.operands
-	i := 1
-	for ; i < len(words); i++ {
+	for i := 1; i < len(words); i++ {
 		word := words[i]
 		if !word.Literal {
-			return nil, nil, false
+			return nil, nil, "", false
 		}
-		t := word.Text
-		switch {
+		switch t := word.Text; {
 		case t == "--":
-			i++
-			for ; operands > 0 && i < len(words); operands-- {
+			i = min(i+1+operands, len(words))
+			if h.code && i < len(words) && strings.HasPrefix(words[i].Text, "-") {
+				return nil, nil, "", false
+			}
+			for h.assigns && i < len(words) && words[i].Literal && assignment.MatchString(words[i].Text) {
+				assigns = append(assigns, assigned(words[i].Text))
 				i++
 			}
-			return words[min(i, len(words)):], assigns, true
+			return words[i:], assigns, replaced, true
 		case strings.HasPrefix(t, "--"):
-			if strings.Contains(h.unseen, "|"+strings.SplitN(t, "=", 2)[0]+"|") {
-				return nil, nil, false
+			name, value, has := strings.Cut(t, "=")
+			valued := strings.Contains(h.long, "|"+name+"|")
+			if !valued && !strings.Contains(h.plain, "|"+name+"|") {
+				return nil, nil, "", false
 			}
-			if strings.Contains(h.long, "|"+t+"|") {
+			if valued && !has {
 				i++
+			}
+			if name == "--replace" {
+				replaced = value
+				if value == "" {
+					replaced = "{}"
+				}
 			}
 		case strings.HasPrefix(t, "-") && len(t) > 1:
-			if hides(h.unseen, t) {
-				return nil, nil, false
+			next, repl, ok := h.group(t)
+			if !ok {
+				return nil, nil, "", false
 			}
-			if n := strings.IndexAny(t[1:], h.valued); h.valued != "" && n >= 0 && n+2 == len(t) {
+			if next {
 				i++
 			}
+			if repl == "\x00" {
+				if i >= len(words) || !words[i].Literal {
+					return nil, nil, "", false
+				}
+				repl = words[i].Text
+			}
+			if repl != "" {
+				replaced = repl
+			}
+		case t == "-" && h.assigns: // env's short form of -i
 		case h.assigns && assignment.MatchString(t):
-			name, value, _ := strings.Cut(t, "=")
-			assigns = append(assigns, Assign{Name: name, Value: Word{Text: value, Literal: true}})
+			assigns = append(assigns, assigned(t))
 		case operands > 0:
 			operands--
 		default:
-			return words[i:], assigns, true
+			return words[i:], assigns, replaced, true
 		}
 	}
-	return nil, assigns, true
+	return nil, assigns, replaced, true
+}
+
+func assigned(word string) Assign {
+	name, value, _ := strings.Cut(word, "=")
+	return Assign{Name: name, Value: Word{Text: value, Literal: true}}
+}
+
+// group reads a group of single-letter options: whether its value is the next
+// word, what it says is replaced, NUL for what the next word is, and whether all
+// of it is known.
+func (h *wrapped) group(t string) (next bool, replaced string, ok bool) {
+	for i := 1; i < len(t); i++ {
+		c := t[i : i+1]
+		switch {
+		case strings.Contains(h.valued, c):
+			next = i+1 == len(t)
+			if h.appends && c == "I" {
+				if replaced = t[i+1:]; next {
+					replaced = "\x00"
+				}
+			}
+			return next, replaced, true
+		case strings.Contains(h.attached, c):
+			if h.appends && c == "i" {
+				if replaced = t[i+1:]; replaced == "" {
+					replaced = "{}"
+				}
+			}
+			return false, replaced, true
+		case !strings.Contains(h.flags, c):
+			return false, "", false
+		}
+	}
+	return false, replaced, true
+}
+
+// marked marks the words in which something is replaced.
+func marked(words []Word, replaced string) []Word {
+	if replaced == "" {
+		return words
+	}
+	out := slices.Clone(words)
+	for i := range out {
+		if strings.Contains(out[i].Text, replaced) {
+			out[i].Literal = false
+		}
+	}
+	return out
 }
 
 var assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// hides reports whether a group of single-letter options holds one of those.
-func hides(unseen, group string) bool {
-	for _, o := range strings.Split(unseen, "|") {
-		if len(o) == 2 && strings.Contains(group[1:], o[1:]) {
-			return true
-		}
-	}
-	return false
-}
-
 // find adds find, and what its -exec starts.
 func (w *walker) find(c Simple) {
-	starts := false
+	starts, fd := false, path.Base(c.Name()) != "find"
 	var runs [][]Word
 	for i := 0; i < len(c.Words); i++ {
 		if !c.Words[i].Literal {
@@ -350,6 +323,10 @@ func (w *walker) find(c Simple) {
 			}
 			runs = append(runs, named(c.Words[i+1:end]))
 			i = end
+		default:
+			if t := c.Words[i].Text; fd && (strings.HasPrefix(t, "--ex") || fdGroup.MatchString(t)) {
+				starts, c.Opaque = true, true
+			}
 		}
 	}
 	if starts {
@@ -365,6 +342,9 @@ func (w *walker) find(c Simple) {
 	}
 }
 
+// fdGroup is a group of fd's options one of which may start a program.
+var fdGroup = regexp.MustCompile(`^-[A-Za-z0-9]*[xX]`)
+
 // named marks the words that stand for the names of the files that were found.
 func named(words []Word) []Word {
 	out := slices.Clone(words)
@@ -374,43 +354,4 @@ func named(words []Word) []Word {
 		}
 	}
 	return out
-}
-
-// executes are the files that a program is known to read as one.
-func executes(c Simple) []string {
-	if len(c.Words) == 0 {
-		return nil
-	}
-	first := c.Words[0].Text
-	var files []string
-	if strings.Contains(first, "/") && programName(first) == first {
-		files = append(files, first)
-	}
-	if by, ok := builders[path.Base(first)]; ok {
-		files = append(files, by...)
-		for i, w := range c.Words[1:] {
-			if w.Literal && (w.Text == "-f" || w.Text == "--file") && i+2 < len(c.Words) && c.Words[i+2].Literal {
-				files = append(files, c.Words[i+2].Text)
-			}
-		}
-	}
-	return files
-}
-
-// builders run what stands in a file of a fixed name.
-var builders = map[string][]string{
-	"make":   {"Makefile", "makefile", "GNUmakefile"},
-	"gmake":  {"Makefile", "makefile", "GNUmakefile"},
-	"just":   {"justfile", "Justfile"},
-	"npm":    {"package.json"},
-	"yarn":   {"package.json"},
-	"pnpm":   {"package.json"},
-	"rake":   {"Rakefile"},
-	"task":   {"Taskfile.yml"},
-	"tox":    {"tox.ini"},
-	"nox":    {"noxfile.py"},
-	"cmake":  {"CMakeLists.txt"},
-	"meson":  {"meson.build"},
-	"gradle": {"build.gradle", "build.gradle.kts"},
-	"mvn":    {"pom.xml"},
 }
