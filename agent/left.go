@@ -2,8 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/history"
 )
 
@@ -28,5 +30,32 @@ func (c *conversation) left() string {
 	if c.rate() != nil {
 		text += fmt.Sprintf(", $%.2f", spent.Cost.Float())
 	}
-	return text + "."
+	return text + "." + nearly(c.round.Near())
+}
+
+// nearly tells of limits that are nearly used up.
+func nearly(near []budget.Warning) string {
+	var parts []string
+	for _, w := range near {
+		parts = append(parts, fmt.Sprintf("over %d %% of the %s", w.Percent, inWords(w.Limit)))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " Warning: " + strings.Join(parts, ", ") + " used; bring the work to an end."
+}
+
+// inWords is what left calls a limit.
+func inWords(l budget.Limit) string {
+	switch l {
+	case budget.LimitSteps:
+		return "replies"
+	case budget.LimitToolCalls:
+		return "tool calls"
+	case budget.LimitWallTime:
+		return "time"
+	case budget.LimitCost:
+		return "money"
+	}
+	return strings.TrimPrefix(string(l), "max_")
 }

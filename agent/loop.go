@@ -101,7 +101,11 @@ func (c *conversation) turn(ctx context.Context) (run.Outcome, bool, error) {
 	return c.answer(ctx, reply, c.settle(&c.req, reply))
 }
 
-// say adds a message of rein's own, as the user's side.
+// say adds a message of rein's own, as the user's side, and what is left of the
+// limits: the newest message has that, whatever it is.
 func (c *conversation) say(text string) {
+	if !c.last {
+		text += "\n\n" + c.left()
+	}
 	c.history.Add(model.Message{Role: model.RoleUser, Text: text})
 }

@@ -247,6 +247,20 @@ func (r *Round) Left() (steps, calls int) {
 	return max(0, t.limits.MaxSteps-t.keeps().Steps-r.steps), max(0, t.limits.MaxToolCalls-r.calls)
 }
 
+// Near is the warning of each limit, of the round and the run, that is nearly
+// used up, whether or not it was given: the order is that of the layers.
+func (r *Round) Near() []Warning {
+	t := r.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, near := t.limits, marks{}
+	list := near.due(nil, LimitSteps, int64(r.steps), int64(l.MaxSteps))
+	list = near.due(list, LimitToolCalls, int64(r.calls), int64(l.MaxToolCalls))
+	list = near.due(list, LimitWallTime, int64(t.now().Sub(t.start)), int64(l.MaxWallTime))
+	list = near.due(list, LimitTokens, t.used.Tokens, l.MaxTokens)
+	return near.due(list, LimitCost, int64(t.used.Cost), int64(l.MaxCost))
+}
+
 // LastStep takes the step that is kept for the last turn, or any other.
 func (r *Round) LastStep() error {
 	return r.take(LimitSteps, &r.steps, &r.tree.used.Steps, false)
