@@ -52,6 +52,7 @@ type Resumer interface {
 //
 // A run that cannot be resumed is a *ResumeError, and nothing has changed.
 func Resume(ctx context.Context, o Options, w Resumer) (*Report, error) {
+	o.worker = workedBy(w)
 	r, rec, err := reopen(o)
 	if err != nil {
 		return nil, err
@@ -282,9 +283,18 @@ const (
 	attachPause    = 2 * time.Second
 )
 
+// attaching is how a sandbox that the run has made is taken up.
+func (r *runner) attaching() sandbox.Options {
+	o := sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID, Env: r.o.Target.Spec.Env}
+	if o.Env == nil {
+		o.Env = map[string]string{}
+	}
+	return o
+}
+
 // attach takes the run's sandbox up, with the end it has.
 func (r *runner) attach(ctx context.Context, rec *record) error {
-	box, err := sandbox.Attach(ctx, r.o.Provider, rec.created.ID, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+	box, err := sandbox.Attach(ctx, r.o.Provider, rec.created.ID, r.attaching())
 	if err != nil {
 		return err
 	}
@@ -322,7 +332,7 @@ func (r *runner) clear(ctx context.Context) error {
 		return err
 	}
 	for _, info := range left {
-		box, err := sandbox.Attach(ctx, r.o.Provider, info.ID, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+		box, err := sandbox.Attach(ctx, r.o.Provider, info.ID, r.attaching())
 		if err != nil {
 			err = r.o.Provider.Kill(ctx, info.ID) // it may not have got so far as to answer
 		} else {

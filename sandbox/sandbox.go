@@ -53,6 +53,10 @@ type Options struct {
 	Masker *secret.Masker
 	// RunID and TraceID go into every record; empty outside a run.
 	RunID, TraceID string
+	// Env is what the sandbox was made with (Spec.Env), for Attach: it says what
+	// may not be overridden with a quiet environment for commands, where its execd
+	// has none of its own. Nil: nobody knows, and nothing is added.
+	Env map[string]string
 	// Now is the clock of durations; nil is time.Now.
 	Now func() time.Time
 }
@@ -72,6 +76,9 @@ const (
 // behind by a Create that fails. The caller owns the sandbox and must Kill it;
 // if it does not, the sandbox ends at its TTL.
 func Create(ctx context.Context, p Provider, spec Spec, o Options) (*Sandbox, error) {
+	if o.Env = spec.Env; o.Env == nil {
+		o.Env = map[string]string{}
+	}
 	s, err := newSandbox("create", p, o)
 	if err != nil {
 		return nil, err
