@@ -28,33 +28,41 @@ var errLost = errors.New("rein was ended before the reply came")
 
 // generate has m answer, or the record.
 func (c *conversation) generate(ctx context.Context, m model.Model, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
+	if reply, recorded, err := c.recorded(m); recorded {
+		return reply, err
+	}
+	return c.chat(ctx, m, req, emit)
+}
+
+// recorded is the reply of m, or its failure, if the record has it or would have to.
+func (c *conversation) recorded(m model.Model) (reply *model.Reply, recorded bool, err error) {
 	data := c.past.Reply()
 	switch {
 	case c.past.Lost():
-		return nil, errLost
+		return nil, true, errLost
 	case data == nil && c.past.Binding():
-		return nil, errOffRecord
+		return nil, true, errOffRecord
 	case data == nil:
-		return c.chat(ctx, m, req, emit)
+		return nil, false, nil
 	}
 	var said struct {
 		answered
 		failure
 	}
 	if err := json.Unmarshal(data, &said); err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if said.Stop != "" {
-		return &model.Reply{Message: said.Message, Stop: said.Stop, Usage: said.Usage, Model: said.Model, ID: said.ID}, nil
+		return &model.Reply{Message: said.Message, Stop: said.Stop, Usage: said.Usage, Model: said.Model, ID: said.ID}, true, nil
 	}
-	err := errors.New(said.Error)
-	switch {
+	switch err := errors.New(said.Error); {
 	case said.Lost:
-		return nil, errLost
+		return nil, true, errLost
 	case said.Kind == "":
-		return nil, err
+		return nil, true, err
+	default:
+		return nil, true, &model.Error{Kind: said.Kind, Model: m.Name(), Err: err, RetryAfter: time.Duration(said.RetryAfterMS) * time.Millisecond}
 	}
-	return nil, &model.Error{Kind: said.Kind, Model: m.Name(), Err: err, RetryAfter: time.Duration(said.RetryAfterMS) * time.Millisecond}
 }
 
 // execute has the sandbox answer a call, or the record.

@@ -87,8 +87,8 @@ func (o *Options) check() error {
 	return errors.Join(o.checkAcceptance(), o.checkOutput())
 }
 
-// begin makes the run's directory and its record.
-func begin(o Options) (_ *runner, err error) {
+// begin makes the run's directory and its record. It fills in what o leaves open.
+func begin(o *Options) (_ *runner, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func begin(o Options) (_ *runner, err error) {
 	if o.Limits == (budget.Limits{}) {
 		o.Limits = budget.Standard()
 	}
-	r := &runner{o: o, dir: filepath.Join(o.StateDir, "runs", o.ID), started: time.Now(), finished: make(chan struct{})}
+	r := &runner{o: *o, dir: filepath.Join(o.StateDir, "runs", o.ID), started: time.Now(), finished: make(chan struct{})}
 	r.desk = &desk{r: r}
 	r.tree, err = budget.NewTree(o.Limits, budget.TreeOptions{Warn: r.warnLimit})
 	if err != nil {

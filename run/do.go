@@ -36,7 +36,8 @@ const (
 // made, also beside an error. An error means that the machinery failed; a run
 // that failed, was stopped or was not accepted is a report with its Reason.
 func Do(ctx context.Context, o Options, w Worker) (*Report, error) {
-	r, err := begin(o)
+	o.worker = workedBy(w)
+	r, err := begin(&o)
 	if err != nil {
 		return nil, err
 	}
@@ -121,21 +122,17 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	defer r.serve(stop)()
 
 	if err := r.scan(work); err != nil {
-		return r.explain(ctx, work, Outcome{Reason: Misused, Detail: "the workspace could not be read"}, err), err
+		return r.unready(ctx, work, Misused, "the workspace could not be read", err)
 	}
 	defer r.closeInputs()
 	if err := r.create(work); err != nil {
-		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the sandbox could not be created"}, err), err
+		return r.unready(ctx, work, reasonOf(err, Failed), "the sandbox could not be created", err)
 	}
 	defer r.destroy(ctx)
 	if err := errors.Join(r.copyIn(work), r.keepInputs(), r.openOutput(work)); err != nil {
-		return r.explain(ctx, work, Outcome{Reason: reasonOf(err, Failed), Detail: "the inputs could not be copied in"}, err), err
+		return r.unready(ctx, work, reasonOf(err, Failed), "the inputs could not be copied in", err)
 	}
-	defer func() {
-		if err := r.mirror.close(); err != nil {
-			r.warn("the output directory could not be closed: %v", err)
-		}
-	}()
+	defer r.closeOutput()
 	ended := r.renewer.start(work, stop)
 	out, err = r.work(work, w)
 	stop(nil)
@@ -146,31 +143,50 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	return out, err
 }
 
+// unready is the outcome of a run in which the worker has not begun.
+func (r *runner) unready(ctx, work context.Context, why Reason, detail string, err error) (Outcome, error) {
+	return r.explain(ctx, work, Outcome{Reason: why, Detail: detail}, err), err
+}
+
+func (r *runner) closeOutput() {
+	if err := r.mirror.close(); err != nil {
+		r.warn("the output directory could not be closed: %v", err)
+	}
+}
+
 // work lets the worker work, and waits for it only a while once its time is over.
 func (r *runner) work(ctx context.Context, w Worker) (Outcome, error) {
-	type result struct {
+	var res struct {
 		out Outcome
 		err error
 	}
-	done := make(chan result, 1)
+	done := make(chan struct{})
 	go func() {
-		var res result
-		defer func() { done <- res }()
+		defer close(done)
 		defer caught(&res.err)
 		res.out, res.err = w.Work(ctx, &Session{r})
 	}()
+	if !awaited(ctx, done) {
+		return Outcome{Reason: Failed, Detail: "the worker did not stop when it was told to"}, context.Cause(ctx)
+	}
+	return res.out, res.err
+}
+
+// awaited waits for done, when ctx has ended only for workerGrace, and reports
+// whether it has come.
+func awaited(ctx context.Context, done <-chan struct{}) bool {
 	select {
-	case res := <-done:
-		return res.out, res.err
+	case <-done:
+		return true
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(workerGrace)
 	defer grace.Stop()
 	select {
-	case res := <-done:
-		return res.out, res.err
+	case <-done:
+		return true
 	case <-grace.C:
-		return Outcome{Reason: Failed, Detail: "the worker did not stop when it was told to"}, context.Cause(ctx)
+		return false
 	}
 }
 
