@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"unicode/utf8"
 
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/telemetry"
@@ -15,9 +16,26 @@ func (c *conversation) chat(ctx context.Context, m model.Model, req *model.Reque
 	reply, err := m.Generate(ctx, req, emit)
 	if reply != nil {
 		reply.Usage = plausible(reply.Usage)
+		reply.Message = readable(reply.Message)
 	}
 	span.Replied(ctx, reply, err, c.s.Masker())
 	return reply, err
+}
+
+// readable is a message as a record can have it, which holds UTF-8 only: what is
+// sent back to the model, and paid for, is the same when it comes from there.
+func readable(m model.Message) model.Message {
+	fields := []*string{&m.Text}
+	for i := range m.Calls {
+		call := &m.Calls[i]
+		fields = append(fields, &call.ID, &call.Name, &call.Arguments)
+	}
+	for _, s := range fields {
+		if !utf8.ValidString(*s) {
+			*s = string([]rune(*s)) // U+FFFD for each byte that is none
+		}
+	}
+	return m
 }
 
 // run has the tools answer a call.

@@ -45,6 +45,7 @@ type Replayed struct {
 // A record that is incomplete, or that was altered, is an error; differences are
 // not.
 func Replay(ctx context.Context, dir, head string, o Options, w Resumer) (*Replayed, error) {
+	o.worker = workedBy(w)
 	rec, err := verified(dir, head)
 	if err != nil {
 		return nil, err
@@ -130,8 +131,14 @@ func (rec *record) timedOut(limits budget.Limits) (at int, b *budget.Breach) {
 	for i, s := range rec.said {
 		var brake Brake
 		if s.kind == audit.KindBrake && json.Unmarshal(s.data, &brake) == nil && brake.Limit == string(budget.LimitWallTime) {
-			most := int64(limits.MaxWallTime)
-			return rec.executed(i), &budget.Breach{Limit: budget.LimitWallTime, Used: most, Max: most, Flag: brake.Flag}
+			of := func(amount string, other time.Duration) int64 {
+				if d, err := time.ParseDuration(amount); err == nil {
+					return int64(d)
+				}
+				return int64(other)
+			}
+			return rec.executed(i), &budget.Breach{Limit: budget.LimitWallTime, Used: of(brake.Used, limits.MaxWallTime),
+				Max: of(brake.Max, limits.MaxWallTime), Kept: of(brake.Kept, 0), Flag: brake.Flag}
 		}
 	}
 	return 0, nil
