@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -271,39 +270,29 @@ func (m *mirror) fetch(ctx context.Context, rel string, info execd.FileInfo) err
 		return nil
 	}
 	old, mine := m.ours[rel]
-	if !mine && (m.info.Files >= MaxOutputFiles || m.info.Bytes+info.Size > MaxOutputBytes) {
+	room := m.info.room(old, mine)
+	if info.Size > room {
 		m.skip(rel, errFull.Error())
 		return nil
 	}
-	var b bytes.Buffer
-	h := sha256.New()
-	cwd := m.r.box.Info().Cwd
-	if _, err := m.r.box.Download(ctx, info.Path, &bounded{w: io.MultiWriter(&b, h), left: syncBytes}, access(cwd)); err != nil {
-		return err
-	}
-	sum := hex.EncodeToString(h.Sum(nil))
-	if mine && old.SHA256 == sum {
-		return nil
-	}
 	there, exists, err := m.hash(rel)
-	switch {
-	case err != nil:
+	if err != nil {
 		m.skip(rel, err.Error())
 		return nil
-	case exists && !(mine && there == old.SHA256):
-		if there != sum {
-			m.skip(rel, "there is another file of that name, which is not the run's")
-		}
-		return nil
 	}
-	perm := fs.FileMode(0o644)
-	if info.Mode/100%10%2 == 1 { // the owner's digit is odd: it can be executed
-		perm = 0o755
-	}
-	if err := m.write(rel, b.Bytes(), perm); err != nil {
+	f, tmp, err := m.receive(ctx, rel, info, min(room, syncBytes))
+	if err != nil {
 		return err
 	}
-	f := syncedFile{Path: rel, Bytes: int64(b.Len()), SHA256: sum}
+	if exists && there != f.SHA256 && !(mine && there == old.SHA256) {
+		m.skip(rel, "there is another file of that name, which is not the run's")
+	}
+	if exists && (there == f.SHA256 || !mine || there != old.SHA256) || mine && old.SHA256 == f.SHA256 {
+		return m.root.Remove(tmp)
+	}
+	if err := m.root.Rename(tmp, rel); err != nil {
+		return errors.Join(err, m.root.Remove(tmp))
+	}
 	m.info.Bytes += f.Bytes - old.Bytes
 	if !mine {
 		m.info.Files++
@@ -311,6 +300,40 @@ func (m *mirror) fetch(ctx context.Context, rel string, info execd.FileInfo) err
 	m.ours[rel] = f
 	m.pass.Written = append(m.pass.Written, f)
 	return nil
+}
+
+// room is how many bytes a file may have there, negative when there is no room
+// for another file. What a file has now is its own, whether it grows or shrinks.
+func (o *OutputInfo) room(old syncedFile, mine bool) int64 {
+	if !mine && o.Files >= MaxOutputFiles {
+		return -1
+	}
+	return MaxOutputBytes - o.Bytes + old.Bytes
+}
+
+// receive brings a file out under another name beside its own, so that no more
+// than a part of it is in memory at any time.
+func (m *mirror) receive(ctx context.Context, rel string, info execd.FileInfo, most int64) (_ syncedFile, tmp string, err error) {
+	dir := path.Dir(rel)
+	if err := m.root.MkdirAll(dir, 0o755); err != nil {
+		return syncedFile{}, "", err
+	}
+	perm := fs.FileMode(0o644)
+	if info.Mode/100%10%2 == 1 { // the owner's digit is odd: it can be executed
+		perm = 0o755
+	}
+	tmp = path.Join(dir, ".rein-"+strings.ToLower(rand.Text()))
+	f, err := m.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return syncedFile{}, "", err
+	}
+	h := sha256.New()
+	w := &bounded{w: io.MultiWriter(f, h), left: most}
+	_, err = m.r.box.Download(ctx, info.Path, w, access(m.r.box.Info().Cwd))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return syncedFile{}, "", errors.Join(err, m.root.Remove(tmp))
+	}
+	return syncedFile{Path: rel, Bytes: most - w.left, SHA256: hex.EncodeToString(h.Sum(nil))}, tmp, nil
 }
 
 // hash is that of the regular file in the directory, if there is one.
@@ -333,26 +356,6 @@ func (m *mirror) hash(rel string) (sum string, exists bool, err error) {
 	h := sha256.New()
 	_, err = io.Copy(h, f)
 	return hex.EncodeToString(h.Sum(nil)), true, err
-}
-
-func (m *mirror) write(rel string, data []byte, perm fs.FileMode) error {
-	dir := path.Dir(rel)
-	if err := m.root.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	tmp := path.Join(dir, ".rein-"+strings.ToLower(rand.Text()))
-	f, err := m.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = m.root.Rename(tmp, rel)
-	}
-	if err != nil {
-		return errors.Join(err, m.root.Remove(tmp))
-	}
-	return nil
 }
 
 // remove takes back a file that the work has removed, unless somebody else has

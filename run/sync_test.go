@@ -89,3 +89,24 @@ func TestOutputInTheWorkspace(t *testing.T) {
 		}
 	}
 }
+
+// What a file grows by counts like a new file, and what it has is its own.
+func TestOutputRoom(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		info run.OutputInfo
+		has  int64
+		mine bool
+		want int64
+	}{
+		{"nothing there", run.OutputInfo{}, 0, false, run.MaxOutputBytes},
+		{"a file that grows", run.OutputInfo{Files: 2, Bytes: run.MaxOutputBytes - 10}, 6, true, 16},
+		{"a new file beside full ones", run.OutputInfo{Files: 2, Bytes: run.MaxOutputBytes}, 0, false, 0},
+		{"too many files", run.OutputInfo{Files: run.MaxOutputFiles}, 0, false, -1},
+		{"one of too many files", run.OutputInfo{Files: run.MaxOutputFiles, Bytes: 5}, 5, true, run.MaxOutputBytes},
+	} {
+		if got := tt.info.Room(tt.has, tt.mine); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}

@@ -171,7 +171,7 @@ func (t *terminalAsker) show(q approval.Question) {
 	}
 	fmt.Fprintln(w, t.app.style("approval: "+what+"?", styleHint))
 	for line := range strings.Lines(clean(q.Text)) {
-		fmt.Fprintf(w, "  | %s\n", strings.TrimRight(line, "\n"))
+		t.put("  | ", strings.TrimRight(line, "\n"))
 	}
 	if q.Hidden {
 		fmt.Fprintln(w, t.app.style("  it holds characters that cannot be seen", styleError))
@@ -179,15 +179,22 @@ func (t *terminalAsker) show(q approval.Question) {
 	if q.Cut {
 		fmt.Fprintln(w, t.app.style("  this is not all of it", styleError))
 	}
-	fmt.Fprintf(w, "  why: %s\n", cleanLine(q.Why))
+	t.put("  why: ", cleanLine(q.Why))
 	if q.Kind == approval.Tool && q.Cwd != "" {
-		fmt.Fprintf(w, "  in: %s\n", cleanLine(q.Cwd))
+		t.put("  in: ", cleanLine(q.Cwd))
 	}
 	if len(q.Env) > 0 {
-		fmt.Fprintf(w, "  with: %s\n", cleanLine(strings.Join(q.Env, ", ")))
+		t.put("  with: ", cleanLine(strings.Join(q.Env, ", ")))
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Files)) {
-		fmt.Fprintf(w, "  runs: %s, SHA-256 %s\n", cleanLine(name), q.Files[name])
+		t.put("  runs: ", fmt.Sprintf("%s, SHA-256 %s", cleanLine(name), q.Files[name]))
+	}
+}
+
+// put prints a line of a question.
+func (t *terminalAsker) put(first, line string) {
+	for _, part := range folded(first, line, t.app.err.width) {
+		fmt.Fprintln(t.app.err, part)
 	}
 }
 
