@@ -115,6 +115,7 @@ Output directory {{code .Dir}}: {{.Files}} files, {{.Bytes}} bytes.
 | inputs | {{.Inputs.Files}} files, {{.Inputs.Bytes}} bytes{{with .Inputs.Dir}} of {{code .}}{{end}}; {{.Inputs.Ignored}} ignored, {{len .Inputs.Secrets}} left out as secret |
 | input tree | {{.Provenance.InputTree}} |
 {{with .Provenance.Commit}}| git commit | {{.}} |
+{{end}}{{with .Provenance.Changed}}| tracked files changed since | {{.}} |
 {{end}}| configuration | {{.Provenance.ConfigHash}} |
 | task | {{.Provenance.TaskHash}} |
 | sandbox spec | {{.Provenance.SpecHash}} |

@@ -1,13 +1,19 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"github.com/rein-sh/rein/run/repository"
 )
 
-// stand notes at which commit the workspace is.
+// standTimeout bounds looking for changed files of the workspace's repository.
+const standTimeout = 10 * time.Second
+
+// stand notes at which commit the workspace is, and how much of it has changed
+// since.
 func (r *runner) stand() {
 	h, err := repository.Read(r.o.Workspace.Dir)
 	switch {
@@ -16,6 +22,14 @@ func (r *runner) stand() {
 		r.warn("at which commit the workspace is could not be read: %v", err)
 	default:
 		r.report.Provenance.Commit, r.report.Provenance.Ref = h.Commit, h.Ref
+		ctx, cancel := context.WithTimeout(context.Background(), standTimeout)
+		defer cancel()
+		n, err := repository.Changed(ctx, r.o.Workspace.Dir)
+		if err != nil {
+			r.warn("whether the workspace's files are those of its commit could not be told: %v", err)
+			return
+		}
+		r.report.Provenance.Changed = &n
 	}
 }
 

@@ -253,11 +253,13 @@ type Provenance struct {
 	InputTree   string `json:"input_tree"` // SHA-256 over paths, modes and contents
 	ConfigHash  string `json:"config_hash,omitempty"`
 	TaskHash    string `json:"task_sha256"`
-	// Commit and Ref are where the workspace's git repository stood, if it is one's
-	// top. Whether its files differed from that commit is not looked at: InputTree
-	// is the hash of what was copied in.
-	Commit string `json:"git_commit,omitempty"`
-	Ref    string `json:"git_ref,omitempty"`
+	// Commit and Ref are where the git repository stood that the workspace is, or is
+	// a directory or linked worktree of. Changed is how many of the files there
+	// that git tracks were not as its index has them (repository.Changed), null when
+	// that is not known. InputTree is the hash of what was copied in.
+	Commit  string `json:"git_commit,omitempty"`
+	Ref     string `json:"git_ref,omitempty"`
+	Changed *int   `json:"git_changed,omitempty"`
 	// Outputs are the patch and the artifacts, by their names in Report.Dir.
 	Outputs  []Produced `json:"outputs,omitempty"`
 	SpecHash string     `json:"spec_sha256"`

@@ -1,6 +1,8 @@
-// Package repository tells which commit a directory is checked out at, by
-// reading git's files. It runs no program and follows nothing out of the
-// directory: a repository may have been made to do harm.
+// Package repository tells which commit a directory is checked out at, and how
+// many of its files are not as git last saw them, by reading git's files. It
+// runs no program: a repository may have been made to do harm. Links of the file
+// system are not followed out of git's directories, and its own only to where
+// they lead back from.
 package repository
 
 import (
@@ -29,21 +31,22 @@ const (
 	maxPacked = 64 << 20
 )
 
-// ErrNone says that the directory is no repository's top.
-var ErrNone = errors.New("not the top of a git repository")
+// ErrNone says that the directory is in no repository.
+var ErrNone = errors.New("not in a git repository")
 
-// Read tells where the repository at dir stands. A linked worktree, whose files
-// are elsewhere, is not followed, and is ErrNone.
+// Read tells where the repository stands that dir is the top of, a directory in,
+// or a linked worktree of.
 func Read(dir string) (Head, error) {
-	root, err := os.OpenRoot(dir)
+	r, err := find(dir)
 	if err != nil {
 		return Head{}, err
 	}
-	defer root.Close()
-	if st, err := root.Lstat(".git"); errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir() {
-		return Head{}, ErrNone
-	}
-	data, err := read(root, ".git/HEAD", maxHead)
+	defer r.close()
+	return r.head()
+}
+
+func (r *repo) head() (Head, error) {
+	data, err := read(r.git, "HEAD", maxHead)
 	if err != nil {
 		return Head{}, err
 	}
@@ -51,9 +54,9 @@ func Read(dir string) (Head, error) {
 	if err != nil || h.Ref == "" {
 		return h, err
 	}
-	data, err = read(root, path.Join(".git", h.Ref), maxHead)
+	data, err = read(r.common, h.Ref, maxHead)
 	if errors.Is(err, fs.ErrNotExist) {
-		if data, err = read(root, ".git/packed-refs", maxPacked); errors.Is(err, fs.ErrNotExist) {
+		if data, err = read(r.common, "packed-refs", maxPacked); errors.Is(err, fs.ErrNotExist) {
 			return h, nil
 		}
 		if err == nil {
