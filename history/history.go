@@ -192,10 +192,11 @@ func (h *History) Note(f Fact) { h.ledger.note(f) }
 // same, are as they were returned before. What is returned is not changed later.
 func (h *History) Messages(ctx context.Context, fixed int) (messages []model.Message, same int) {
 	h.fixed = fixed
+	h.share() // first, since a long new result is not a reason to reduce those before it
 	if h.whole() > h.o.High {
 		h.reduce(ctx, h.o.Low)
+		h.share()
 	}
-	h.share()
 	if limit := h.room(); limit > 0 && h.size() > limit {
 		h.squeeze(limit / 10 * 8)
 		h.share()

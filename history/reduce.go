@@ -79,12 +79,18 @@ func (h *History) dress(it *item, state string) {
 func (h *History) reduce(ctx context.Context, low int) {
 	newest, sum, full := h.newest(), 0, false
 	low = h.atLeast(newest, low)
+	most := h.size() // that a result of the newest step may hold in what is left
+	if h.o.Share < 100 {
+		most = max(MinResult, (h.size()-h.whole()+low)*h.o.Share/100)
+	}
 	var taken []Result
 	for i := len(h.entries) - 1; i >= 0; i-- {
 		for _, it := range slices.Backward(h.entries[i].items) {
 			switch {
 			case it.reduced:
-			case i == newest || !full && sum+len(it.content) <= low:
+			case i == newest:
+				sum += min(len(it.content), most)
+			case !full && sum+len(it.content) <= low:
 				sum += len(it.content)
 			default:
 				full = true
