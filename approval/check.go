@@ -42,7 +42,7 @@ func (g *Gate) bound(ctx context.Context, r Request, v Verdict) (Outcome, error)
 		}
 		q := g.question(r, v, files)
 		q.Again = again > 0
-		if out, ok := g.granted(q.Hash); ok {
+		if out, ok := g.granted(q.Hash); ok && bindable(r) {
 			return out, g.o.Record(Event{Question: q, Outcome: &out})
 		}
 		if again > maxAgain {
@@ -91,6 +91,13 @@ func unchanged(asked, now map[string]string, edited bool) bool {
 		}
 	}
 	return true
+}
+
+// bindable reports whether it is known which files a request reads as programs:
+// what is granted for a run is bound to them.
+func bindable(r Request) bool {
+	_, err := command.Parse(r.Command)
+	return r.Command == "" || err == nil
 }
 
 // executed are the files that a request reads as programs.

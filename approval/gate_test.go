@@ -234,6 +234,21 @@ func TestHash(t *testing.T) {
 	}
 }
 
+// What a line reads as programs that cannot be judged is not known, and nothing
+// is granted for it.
+func TestGrantUnparsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := saying(approval.Decision{Approve: true, ForRun: true, By: "alice"})
+		d := newDesk(t, nil, p)
+		for range 2 {
+			if out := check(t, d, shell("./x.sh # \\\n")); out.Code != approval.Approved {
+				t.Errorf("%+v", out)
+			}
+		}
+	})
+}
+
 func TestGrant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

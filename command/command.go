@@ -108,31 +108,6 @@ func (e *Error) Error() string {
 // a string that a shell is given comes after the shell.
 func (s *Script) Simple() []Simple { return slices.Clone(s.simple) }
 
-// Executes lists the files the command line reads as programs, each once.
-// Where it changes directory first, the file beneath that is listed as well.
-func (s *Script) Executes() []string {
-	var files, dirs []string
-	add := func(f string) {
-		if !slices.Contains(files, f) {
-			files = append(files, f)
-		}
-	}
-	for _, c := range s.simple {
-		if argv, ok := c.Argv(); ok && len(argv) == 2 && (argv[0] == "cd" || argv[0] == "pushd") {
-			dirs = append(dirs, argv[1])
-		}
-		for _, f := range c.Executes {
-			add(f)
-			for _, d := range dirs {
-				if !path.IsAbs(f) {
-					add(path.Join(d, f))
-				}
-			}
-		}
-	}
-	return files
-}
-
 // Argv is the command and its arguments when all of them are literal.
 func (c *Simple) Argv() ([]string, bool) {
 	argv := make([]string, len(c.Words))

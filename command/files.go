@@ -2,8 +2,74 @@ package command
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
+
+// maxDirs bounds the directories that a line may be in.
+const maxDirs = 32
+
+// Executes lists the files the command line reads as programs, each once.
+// Where it changes directory first, the file beneath that is listed as well,
+// for each of the directories it may be in by then.
+func (s *Script) Executes() []string {
+	var files []string
+	dirs := []string{""}
+	add := func(list *[]string, f string) {
+		if !slices.Contains(*list, f) {
+			*list = append(*list, f)
+		}
+	}
+	for _, c := range s.simple {
+		for _, to := range c.directories() {
+			for _, d := range slices.Clone(dirs) {
+				if len(dirs) < maxDirs {
+					add(&dirs, beneath(d, to))
+				}
+			}
+		}
+		for _, f := range c.Executes {
+			for _, d := range dirs {
+				add(&files, beneath(d, f))
+			}
+		}
+	}
+	return files
+}
+
+func beneath(dir, f string) string {
+	if dir == "" || path.IsAbs(f) {
+		return f
+	}
+	return path.Join(dir, f)
+}
+
+// directories are where a command goes, or lets another begin.
+func (c *Simple) directories() []string {
+	var dirs []string
+	name := path.Base(c.Name())
+	changes := name == "cd" || name == "pushd"
+	_, builds := builders[name]
+	begins := builds || c.Form == Wrapper
+	if len(c.Words) == 0 {
+		return nil
+	}
+	for i, w := range c.Words[1:] {
+		before := c.Words[i].Text // i counts from the word before
+		long, value, assigned := strings.Cut(w.Text, "=")
+		switch {
+		case !w.Literal || w.Text == "":
+		case changes && !strings.HasPrefix(w.Text, "-"), begins && i > 0 && (before == "-C" || before == "--chdir" || before == "--directory"):
+			dirs = append(dirs, w.Text)
+		case !begins:
+		case assigned && (long == "--chdir" || long == "--directory"):
+			dirs = append(dirs, value)
+		case strings.HasPrefix(w.Text, "-C") && len(w.Text) > 2:
+			dirs = append(dirs, w.Text[2:])
+		}
+	}
+	return dirs
+}
 
 // executes are the files that a program is known to read as one.
 func executes(c Simple) []string {
@@ -15,12 +81,22 @@ func executes(c Simple) []string {
 	if strings.Contains(first, "/") && programName(first) == first {
 		files = append(files, first)
 	}
-	if by, ok := builders[path.Base(first)]; ok {
-		files = append(files, by...)
-		for i, w := range c.Words[1:] {
-			if w.Literal && (w.Text == "-f" || w.Text == "--file") && i+2 < len(c.Words) && c.Words[i+2].Literal {
-				files = append(files, c.Words[i+2].Text)
-			}
+	by, ok := builders[path.Base(first)]
+	if !ok {
+		return files
+	}
+	files = append(files, by...)
+	for i, w := range c.Words[1:] {
+		before := c.Words[i].Text // i counts from the word before
+		long, value, assigned := strings.Cut(w.Text, "=")
+		switch {
+		case !w.Literal:
+		case i > 0 && (before == "-f" || before == "--file" || before == "--makefile"):
+			files = append(files, w.Text)
+		case assigned && (long == "--file" || long == "--makefile"):
+			files = append(files, value)
+		case strings.HasPrefix(w.Text, "-f") && len(w.Text) > 2:
+			files = append(files, w.Text[2:])
 		}
 	}
 	return files

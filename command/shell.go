@@ -23,6 +23,11 @@ func (w *walker) shell(c Simple, redirects []*syntax.Redirect) {
 	if file != "" {
 		c.Executes = []string{file}
 	}
+	for _, r := range c.Redirects {
+		if code == nil && file == "" && r.Op == "<" && r.Target.Literal {
+			c.Executes = append(c.Executes, r.Target.Text)
+		}
+	}
 	document := ""
 	if code == nil && file == "" && len(c.Words) == 1 {
 		document = quotedDocument(redirects)

@@ -56,9 +56,7 @@ func (w *walker) interpreter(c Simple) {
 			break
 		}
 		if !strings.HasPrefix(word.Text, "-") {
-			if strings.Contains(word.Text, ".") || strings.Contains(word.Text, "/") {
-				c.Executes = []string{word.Text}
-			}
+			c.Executes = []string{word.Text}
 			break
 		}
 	}

@@ -201,7 +201,7 @@ func withCommand(arguments json.RawMessage, command string) (json.RawMessage, er
 
 // Bounds of the files an approval is bound to.
 const (
-	maxExecuted      = 32
+	maxExecuted      = 128
 	maxExecutedBytes = 64 << 20
 )
 
