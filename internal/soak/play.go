@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -110,6 +111,7 @@ type crash struct {
 
 	mu      sync.Mutex
 	moments int
+	size    int64 // of the audit log at the last one
 	next    *Faulty
 	late    bool // the process has ended by itself
 	err     error
@@ -120,7 +122,13 @@ type crash struct {
 func (c *crash) moment() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.moments++; c.moments != c.x.Plan.Crash || c.late {
+	if c.moments++; c.moments > c.x.Plan.Crash || c.late {
+		return
+	}
+	if c.moments < c.x.Plan.Crash {
+		if st, err := os.Stat(filepath.Join(c.from, run.AuditFile)); err == nil {
+			c.size = st.Size()
+		}
 		return
 	}
 	c.dead.Store(true)
@@ -138,7 +146,8 @@ func (c *crash) over() (*Faulty, error) {
 }
 
 // snapshot copies the run's directory, the audit log first: the transcript has
-// at least what that names.
+// at least what that names. The process was ended at any of the records since
+// its last moment.
 func (c *crash) snapshot() error {
 	if err := os.MkdirAll(c.to, 0o700); err != nil {
 		return err
@@ -146,6 +155,19 @@ func (c *crash) snapshot() error {
 	data, err := os.ReadFile(filepath.Join(c.from, run.AuditFile))
 	if err != nil {
 		return err
+	}
+	var ends []int64 // the run's beginning is on record
+	if c.size > 0 {
+		ends = append(ends, c.size)
+	}
+	for at, b := range data {
+		if b == '\n' && int64(at) >= c.size {
+			ends = append(ends, int64(at)+1)
+		}
+	}
+	g := rand.New(rand.NewPCG(c.x.Plan.Seed, 0xdead))
+	if len(ends) > 0 {
+		data = data[:ends[g.IntN(len(ends))]]
 	}
 	if err := os.WriteFile(filepath.Join(c.to, run.AuditFile), data, 0o600); err != nil {
 		return err
