@@ -42,7 +42,12 @@ func (o *Options) fingerprint() string {
 		Sessions         any
 		KeepOutput       bool
 		Model, ConfigSum string
-	}{o.Task, o.Target, o.Limits, o.Workspace, o.Accept, o.Fresh, o.Retry, o.Protect, o.Artifacts, o.NoShell, o.Search, o.Sessions, o.KeepOutput, o.Model, o.ConfigHash})
+		Lease            budget.Terms
+		Tools            []string `json:",omitempty"`
+		Approval         string   `json:",omitempty"`
+		Worker           string   `json:",omitempty"`
+	}{o.Task, o.Target, o.Limits, o.Workspace, o.Accept, o.Fresh, o.Retry, o.Protect, o.Artifacts, o.NoShell, o.Search, o.Sessions, o.KeepOutput, o.Model, o.ConfigHash,
+		o.Lease, o.toolPrints(), o.Approval.fingerprint(), o.worker})
 	return hash(data)
 }
 

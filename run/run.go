@@ -108,6 +108,8 @@ type Options struct {
 	// Telemetry makes spans and metrics of the run; nil makes none.
 	Telemetry *telemetry.Recorder
 
+	worker string // its fingerprint
+
 	// Version of rein, Model's name and the hash of the configuration in
 	// force, for provenance.
 	Version, Model, ConfigHash string
