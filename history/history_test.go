@@ -77,24 +77,6 @@ func (s *script) step(opaque bool, sizes ...int) {
 
 func isReference(content string) bool { return strings.HasPrefix(content, `{"reduced":`) }
 
-// A new result that is long, and shortened in any case, is no reason to take
-// away those before it, and with them the bytes that its own share is of.
-func TestOneLongResultReducesNoOthers(t *testing.T) {
-	s := newScript(t, history.Options{})
-	for range 6 {
-		s.step(false, 3000)
-		s.request()
-	}
-	s.step(false, 16<<10)
-	messages := s.request()
-	if n := s.h.Reductions(); n != 0 {
-		t.Errorf("%d reductions", n)
-	}
-	if n := len(messages[len(messages)-1].Results[0].Content); n < 5<<10 {
-		t.Errorf("%d bytes of it are shown", n)
-	}
-}
-
 // request takes the messages and checks what must hold of any.
 func (s *script) request() []model.Message {
 	s.t.Helper()
