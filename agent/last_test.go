@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,7 @@ import (
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 )
 
@@ -78,4 +81,29 @@ func TestEveryEndHasAnAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stingy is a provider that gives no sandbox more time.
+type stingy struct{ sandbox.Provider }
+
+func (stingy) Renew(context.Context, string, time.Time) (time.Time, error) {
+	return time.Time{}, &sandbox.Error{Kind: sandbox.KindDenied, Op: "renew", Err: errors.New("no more")}
+}
+
+func TestLastTurnWithoutRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
+		defer m.Close()
+		var answers []answer
+		for i := range 7 {
+			answers = append(answers, sh("sleep 80; echo "+strings.Repeat("x", i+1)))
+		}
+		rep, _, err := play(t, setup{run: func(o *run.Options) {
+			o.Provider, o.Limits = stingy{m}, budget.Long()
+			o.Limits.TTL, o.Limits.CallTimeout = 10*time.Minute, 2*time.Minute
+		}}, append(answers, text("so far"))...)
+		if rep.Reason != run.Failed || rep.Answer != "so far" || rep.Composed || !strings.Contains(rep.Conclusion, "could not be renewed") {
+			t.Errorf("%s: %q, %v", rep.Conclusion, rep.Answer, err)
+		}
+	})
 }
