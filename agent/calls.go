@@ -14,6 +14,7 @@ import (
 // result, executed or not; blocked, when set, is why none may be.
 func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked error) (run.Outcome, bool, error) {
 	var results []history.Result
+	var ids []string
 	var out run.Outcome
 	var cause error
 	var last *tool.Error // why the last call came to nothing
@@ -52,9 +53,10 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 		if useful = useful || !c.hopeless(res.Err); !useful {
 			last = res.Err
 		}
-		results = append(results, remember(mc, call, res))
+		results, ids = append(results, remember(mc, call, res)), append(ids, call.ID)
 	}
 	c.withLeft(results)
+	c.asSent(results, ids)
 	c.history.AddResults(results)
 	switch {
 	case cause != nil:

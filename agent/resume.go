@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/tool"
@@ -87,4 +90,38 @@ func (c *conversation) retold() bool {
 	first := c.driven && !c.past.Driving()
 	c.driven = c.driven && !first
 	return first
+}
+
+// asSent makes results that are shortened while the record is followed what they
+// were then: of one on record it is not known any more all that was printed.
+func (c *conversation) asSent(results []history.Result, ids []string) {
+	if !c.past.Driving() {
+		return
+	}
+	for i := range results {
+		r, shorten := &results[i], results[i].Shorten
+		r.Shorten = func(bytes int) string {
+			if content := sentResult(c.past.Request(), ids[i]); content != "" {
+				return content
+			}
+			return shorten(bytes)
+		}
+	}
+}
+
+// sentResult is the result of the call in a request on record, or "".
+func sentResult(request json.RawMessage, id string) string {
+	var sent sentMessages
+	if json.Unmarshal(request, &sent) != nil {
+		return ""
+	}
+	named := fmt.Sprintf(`"call_id":%q`, id)
+	for _, m := range sent.Messages {
+		for _, r := range m.Results {
+			if strings.Contains(r.Content, named) {
+				return r.Content
+			}
+		}
+	}
+	return ""
 }

@@ -141,6 +141,15 @@ func (p *Past) Reply() json.RawMessage {
 	return nil
 }
 
+// Request is the request on record that is to come, as the worker said it
+// (Said.Data). It is nil where none does.
+func (p *Past) Request() json.RawMessage {
+	if s, ok := p.next(); ok && s.kind == audit.KindModelRequest {
+		return s.data
+	}
+	return nil
+}
+
 // Lost reports whether the request just made was on record without a reply: the
 // process was ended while it waited for it. Nobody knows what it cost.
 func (p *Past) Lost() bool {
