@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # readme.sh [write] runs the demo and compares it with what README.md shows of
 # it (all but the task and the report), leaving out what differs between two
-# runs: ids, hashes, times, counts of records. With "write" it replaces it.
+# runs: ids, hashes, times, counts of records; and what is said only where no
+# terminal is there to watch, as there is for readers. With "write" it replaces it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +14,7 @@ scripts/demo.sh sh >"$scratch/all" 2>&1 || {
 }
 {
 	echo '```'
-	awk '/^== /{ show = ($0 != "== the report" && $0 !~ /^== the task/) } show' "$scratch/all"
+	awk '/^== /{ show = ($0 != "== the report" && $0 !~ /^== the task/) } show && !/^warning: nobody watches this run/' "$scratch/all"
 	echo '```'
 } | cat -s >"$scratch/new"
 awk '/^<!-- \/demo -->/{ on = 0 } on; /^<!-- demo -->/{ on = 1 }' README.md >"$scratch/old"
