@@ -49,7 +49,7 @@ func livesTwice(t *testing.T, outside sandbox.Provider, p *plot, o run.Options, 
 		o.Provider, o.StateDir = m, state
 		if !resumed {
 			rep, err := run.Do(ctx, o, w)
-			if !m.dead {
+			if dead, _ := m.state(); !dead {
 				t.Logf("it did not die: %v", err)
 				return rep
 			}

@@ -63,6 +63,14 @@ func (m *mortal) point() error {
 	return nil
 }
 
+// state says whether it has died, and how many points it has passed. Connections
+// that are being closed may pass more.
+func (m *mortal) state() (dead bool, points int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dead, m.points
+}
+
 func (m *mortal) log(dir string) string {
 	logs, _ := filepath.Glob(filepath.Join(dir, "runs", "*", run.AuditFile))
 	if len(logs) == 0 {
@@ -218,13 +226,14 @@ func (l *life) live(state string, at int, resume bool) (string, *run.Report, int
 	} else {
 		rep, err = run.Do(ctx, o, w)
 	}
-	if m.dead {
-		return m.left, nil, m.points
+	dead, points := m.state()
+	if dead {
+		return m.left, nil, points
 	}
 	if err != nil {
 		l.t.Fatalf("after point %d: %v", at, err)
 	}
-	return state, rep, m.points
+	return state, rep, points
 }
 
 func story() []answer {
