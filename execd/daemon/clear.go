@@ -31,7 +31,7 @@ func (s *Server) clear(w http.ResponseWriter, r *http.Request) {
 	s.pausing.Lock() // neither a pause nor another of these
 	defer s.pausing.Unlock()
 	if s.paused.Load() {
-		fail(w, refuse(http.StatusConflict, execd.CodeConflict, "the sandbox is paused"))
+		fail(w, isPaused())
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), execd.ClearTimeout)

@@ -49,7 +49,7 @@ func (m *OS) StartInteractive(spec Spec, size *Size) (InteractiveProcess, error)
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	if m.stopped != nil {
-		return nil, &StartError{Reason: "the sandbox is paused"}
+		return nil, isPaused()
 	}
 	req, err := m.interactiveRequest(spec)
 	if err != nil {

@@ -152,7 +152,7 @@ func (m *OS) Start(spec Spec) (Process, error) {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	if m.stopped != nil {
-		return nil, &StartError{Reason: "the sandbox is paused"}
+		return nil, isPaused()
 	}
 	req, files, err := m.request(spec)
 	if err != nil {

@@ -28,6 +28,11 @@ type Stopper interface {
 
 var _ Stopper = (*OS)(nil)
 
+// isPaused refuses what cannot be done while the sandbox is paused.
+func isPaused() error {
+	return refuse(http.StatusConflict, execd.CodeConflict, "the sandbox is paused")
+}
+
 // pause answers POST /rein/pause. Every later request but a resume is refused.
 func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
 	m, ok := s.cfg.Machine.(Stopper)

@@ -91,8 +91,14 @@ func TestStopAndContinueFail(t *testing.T) {
 	if !watched {
 		t.Error("what wakes up is not stopped any more")
 	}
-	if _, err := m.Start(Spec{ID: "refused", Command: "true", Dir: "/"}); err == nil {
-		t.Error("a command was started")
+	// Also when the pause came after the request had been let in.
+	refused := Spec{ID: "refused", Command: "true", Dir: "/"}
+	_, err = m.Start(refused)
+	_, other := m.StartInteractive(refused, nil)
+	for _, err := range []error{err, other} {
+		if e, ok := errors.AsType[*execd.Error](err); !ok || e.Code != execd.CodeConflict {
+			t.Errorf("a command that was asked for meanwhile: %v", err)
+		}
 	}
 	good.Store(1 << 40)
 	if err := m.Continue(); err != nil {

@@ -74,7 +74,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.paused.Load() && r.URL.Path != "/rein/resume" && r.URL.Path != "/rein/pause" {
-		fail(w, refuse(http.StatusConflict, execd.CodeConflict, "the sandbox is paused"))
+		fail(w, isPaused())
 		return
 	}
 	h, pattern := routes().Handler(r)

@@ -23,6 +23,10 @@ const (
 // the sandbox was made.
 const egressPatience = 10 * time.Second
 
+// egressTimeout is how long one question to the sidecar may take. One that comes
+// while the sandbox changes its state can be lost: then there is a next one.
+const egressTimeout = 2 * time.Second
+
 // unverified is why a policy could not be asked for, as against one that is not
 // right.
 type unverified struct{ error }
@@ -68,7 +72,10 @@ func (p *Provider) policy(ctx context.Context, id string) (policyStatus, error) 
 		}
 		if err == nil {
 			var got policyStatus
-			if got, err = askPolicy(ctx, ep); err == nil {
+			short, cancel := context.WithTimeout(ctx, egressTimeout)
+			got, err = askPolicy(short, ep)
+			cancel()
+			if err == nil {
 				return got, nil
 			}
 			if a, ok := errors.AsType[*answer](err); ok && a.Status < 500 {

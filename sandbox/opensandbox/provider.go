@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rein-sh/rein/sandbox"
@@ -66,6 +67,8 @@ type Provider struct {
 	server  *client
 	missing error // why rein's execd cannot be put into sandboxes
 	program *program
+
+	resuming sync.Map // the ids of sandboxes that are being resumed
 
 	// lingerAfter, plantTimeout and startTimeout, but for tests.
 	linger, planting, starting time.Duration

@@ -128,6 +128,24 @@ func TestResumeUnfinished(t *testing.T) {
 	})
 }
 
+// A question to the sidecar that is lost is asked again, and meanwhile nobody
+// else resumes the sandbox, who might pause it again.
+func TestResumeOneAtATime(t *testing.T) {
+	s := &opensandboxtest.Server{}
+	p, _, id, _ := paused(t, s, nil)
+	before := s.Count(opensandboxtest.Policy)
+	var second error
+	s.Once(opensandboxtest.Policy, func(_ http.ResponseWriter, r *http.Request, _ http.HandlerFunc) {
+		second = p.Resume(t.Context(), id)
+		<-r.Context().Done()
+	})
+	if err := p.Resume(t.Context(), id); err != nil || s.Count(opensandboxtest.Policy) != before+2 {
+		t.Errorf("%v; the policy was asked for %d times", err, s.Count(opensandboxtest.Policy)-before)
+	}
+	wantRefusal(t, second, sandbox.KindConflict, "")
+	wantState(t, p, id, sandbox.StateRunning)
+}
+
 // What enforces the policy now is known afterwards.
 func TestResumeNotesEnforcement(t *testing.T) {
 	for name, own := range map[string]bool{"server's execd": false, "own": true} {
