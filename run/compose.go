@@ -25,7 +25,7 @@ func (r *runner) again(ctx context.Context, w Resumer, rec *record) (Outcome, er
 	}
 	if b := rec.brake(); b != nil || rec.outcome.Reason != OverBudget {
 		r.mu.Lock()
-		r.report.Brake = b
+		r.report.Brake, r.decided = b, true
 		r.mu.Unlock()
 	}
 	return Outcome{Reason: rec.outcome.Reason, Detail: rec.outcome.Detail, Hint: rec.outcome.Hint, Answer: out.Answer, Composed: out.Composed}, nil

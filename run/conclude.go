@@ -67,6 +67,7 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 	renewal, notRenewed := errors.AsType[*renewError](halted)
 	r.mu.Lock()
 	lost, before := r.lost, r.report.Brake
+	r.decided = true
 	r.mu.Unlock()
 	switch {
 	case braked:
@@ -107,8 +108,19 @@ func (r *runner) finishError() error {
 }
 
 // Stopped tells the report which limit stopped the work. A worker that stops
-// for a *budget.Breach and goes on to a last answer says so with it.
-func (s *Session) Stopped(b *budget.Breach) { s.r.brake(b) }
+// for a *budget.Breach and goes on to a last answer says so with it. What a worker
+// reaches that was left behind, after it is decided how the work ended, did not
+// stop it, and is a warning.
+func (s *Session) Stopped(b *budget.Breach) {
+	s.r.mu.Lock()
+	late := s.r.decided
+	s.r.mu.Unlock()
+	if late {
+		s.r.warn("after the work had ended: %v", b)
+		return
+	}
+	s.r.brake(b)
+}
 
 func (r *runner) brake(b *budget.Breach) {
 	r.mu.Lock()

@@ -81,6 +81,7 @@ type runner struct {
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at
 	breached   []pair
+	decided    bool          // how the work ended
 	noisy      error         // something of the worker's may run on
 	retries    int           // how often failed checks were told
 	passed     []CheckResult // in a round after which nothing has happened
