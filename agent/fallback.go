@@ -1,8 +1,6 @@
 package agent
 
-import (
-	"github.com/rein-sh/rein/model"
-)
+import "github.com/rein-sh/rein/model"
 
 // rate is what the model that is asked now costs; nil when that is not known.
 func (c *conversation) rate() *Price {

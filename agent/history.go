@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -22,7 +23,7 @@ func remember(mc model.ToolCall, call tool.Call, res tool.Result) history.Result
 		Background          bool
 	}
 	_ = json.Unmarshal(call.Arguments, &args) // what is missing is not shown
-	subject := firstOf(args.Command, args.Path, args.Wait)
+	subject := cmp.Or(args.Command, args.Path, args.Wait)
 	if custom := strings.TrimSpace(string(call.Arguments)); subject == "" && call.Name != tool.SandboxCreate && custom != "{}" {
 		subject = custom // of a tool of the host's own
 	}
@@ -38,15 +39,6 @@ func remember(mc model.ToolCall, call tool.Call, res tool.Result) history.Result
 	place(&r, res)
 	r.Facts = facts(call.Name, subject, r, res)
 	return r
-}
-
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }
 
 // outcome says how a call ended.
@@ -68,9 +60,6 @@ func outcome(res tool.Result) string {
 	return "outcome not known"
 }
 
-// excerpted is more of a result than a reference shows, in bytes.
-const excerpted = 640
-
 // place says where the text of a result can be read again.
 func place(r *history.Result, res tool.Result) {
 	switch {
@@ -85,6 +74,9 @@ func place(r *history.Result, res tool.Result) {
 		}
 	}
 }
+
+// excerptBytes bounds an excerpt: a little more than a reference shows of it.
+const excerptBytes = 640
 
 // excerpt is the beginning of what a result says, taken from its content: it is
 // needed once the content is no longer sent, and not kept beside it until then.
@@ -102,7 +94,7 @@ func excerpt(content string) string {
 	if res.Error.Message != "" {
 		text = res.Error.Message + "\n" + text
 	}
-	return evidence.Cut(text, excerpted)
+	return evidence.Cut(text, excerptBytes)
 }
 
 // facts are what a result has shown.
@@ -110,7 +102,7 @@ func facts(name, subject string, r history.Result, res tool.Result) []history.Fa
 	var all []history.Fact
 	for _, n := range res.Network {
 		if n.Verdict == "deny" {
-			all = append(all, history.Fact{Kind: history.Denied, Name: firstOf(n.Name, n.Address), State: n.Reason})
+			all = append(all, history.Fact{Kind: history.Denied, Name: cmp.Or(n.Name, n.Address), State: n.Reason})
 		}
 	}
 	switch {
@@ -177,7 +169,7 @@ func telling(res tool.Result) string {
 			return found
 		}
 	}
-	text := strings.TrimSpace(firstOf(res.Stderr, res.Stdout))
+	text := strings.TrimSpace(cmp.Or(res.Stderr, res.Stdout))
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 

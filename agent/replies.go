@@ -132,8 +132,8 @@ func (c *conversation) repair(reply *model.Reply) {
 	}
 }
 
-// hopeless are the codes of calls that could not be executed for what the
-// model wrote, whatever the sandbox is like.
+// hopeless reports whether a call could not be executed for what the model
+// wrote, whatever the sandbox is like.
 func (c *conversation) hopeless(e *tool.Error) bool {
 	if e == nil {
 		return false

@@ -33,15 +33,15 @@ func (c *conversation) reserve(req *model.Request, input int64) error {
 	}
 	least := min(MinOutputTokens, req.MaxOutputTokens)
 	// The largest cap that fits, or the least, which Reserve then refuses.
-	cap := least + sort.Search(req.MaxOutputTokens-least, func(i int) bool {
+	output := least + sort.Search(req.MaxOutputTokens-least, func(i int) bool {
 		need := c.most(input, int64(least+i+1))
 		return need.Tokens > left.Tokens || need.Cost > left.Cost
 	})
-	hold, err := reserve(c.most(input, int64(cap)))
+	hold, err := reserve(c.most(input, int64(output)))
 	if err != nil {
 		return err
 	}
-	c.hold, req.MaxOutputTokens = hold, cap
+	c.hold, req.MaxOutputTokens = hold, output
 	return nil
 }
 
