@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
@@ -101,9 +100,7 @@ func (c *conversation) prepare(ctx context.Context, attempt int) error {
 		sent.System, sent.Tools = c.req.System, c.req.Tools
 	}
 	sent.NoTools = len(c.req.Tools) == 0
-	note := requestNote{Model: c.model.Name(), Attempt: attempt + 1, Messages: len(c.req.Messages), Held: run.HeldFor(c.hold)}
-	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
-		c.hold.Release()
+	if err := c.sayRequest(sent, attempt+1); err != nil {
 		return err
 	}
 	c.told = len(c.req.Messages)
@@ -114,16 +111,13 @@ func (c *conversation) prepare(ctx context.Context, attempt int) error {
 func (c *conversation) replied(reply *model.Reply, err error, took int64) (*model.Reply, error) {
 	if err != nil {
 		c.unanswered(&c.req, err)
-		said := c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: failed(err),
-			Note: replyNote{DurationMS: took, Error: failureName(err)}})
-		return nil, errors.Join(err, said)
+		return nil, errors.Join(err, c.sayFailure("", err, took))
 	}
 	if reply.Usage.Known {
 		c.history.Used(reply.Usage.Input)
 		c.counted.answered(c.model.Name(), &c.req, reply.Usage)
 	}
-	return reply, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},
-		Note: replyNote{Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Calls: len(reply.Message.Calls), Usage: reply.Usage, DurationMS: took}})
+	return reply, c.sayReply("", reply, took)
 }
 
 // emitter shows pieces of a reply as they come.

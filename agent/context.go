@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
-	"github.com/rein-sh/rein/run"
 )
 
 // Context says what of the conversation the model is sent. The zero value sends
@@ -88,9 +86,7 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 		return "", err
 	}
 	sent.MaxOutputTokens = req.MaxOutputTokens
-	note := requestNote{Model: c.model.Name(), Attempt: 1, Messages: 1, Purpose: purposeSummary, Held: run.HeldFor(c.hold)}
-	if err := c.s.Say(run.Said{Kind: audit.KindModelRequest, Step: c.step, Data: sent, Note: note}); err != nil {
-		c.hold.Release()
+	if err := c.sayRequest(sent, 1); err != nil {
 		return "", err
 	}
 	reply, err := c.generate(ctx, c.model, req, nil)
@@ -99,11 +95,9 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 	}
 	if err != nil {
 		c.unanswered(req, err)
-		return "", errors.Join(err, c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step,
-			Data: failed(err), Note: replyNote{Purpose: purposeSummary, Error: failureName(err)}}))
+		return "", errors.Join(err, c.sayFailure(purposeSummary, err, 0))
 	}
-	err = c.s.Say(run.Said{Kind: audit.KindModelReply, Step: c.step, Data: answered{reply.Message, reply.Stop, reply.Usage, reply.Model, reply.ID},
-		Note: replyNote{Purpose: purposeSummary, Model: reply.Model, ID: reply.ID, Stop: reply.Stop, Usage: reply.Usage}})
+	err = c.sayReply(purposeSummary, reply, 0)
 	// What it cost counts whatever it is; a limit that it passed stops the run
 	// at the next step.
 	err = errors.Join(err, c.settle(req, reply))
