@@ -30,7 +30,7 @@ func (h *History) Adapt(window int64) {
 			}
 		}
 	}
-	h.SetWindow(window)
+	h.o.Window, h.limit = max(0, window), 0
 }
 
 // adaptCalls renames the calls of message i whose ids are not plain, or used.

@@ -229,23 +229,11 @@ func (h *History) Overflow() bool {
 	return h.size() < before
 }
 
-// SetWindow says how many tokens a request may have: another model was chosen.
-// What was learnt of the one before is forgotten. 0: not known.
-func (h *History) SetWindow(tokens int64) { h.o.Window, h.limit = max(0, tokens), 0 }
-
 // Reductions counts how often results were replaced.
 func (h *History) Reductions() int { return h.reductions }
 
-// Tokens estimates how many tokens so many bytes are: as the last request was
-// counted, or one for every three bytes while none was.
-func (h *History) Tokens(bytes int) int64 {
-	if h.tokens == 0 {
-		return (int64(bytes) + 2) / 3
-	}
-	return (int64(bytes)*h.tokens + h.measured - 1) / h.measured
-}
-
-// room is how many bytes a request may have; 0: not known.
+// room is how many bytes a request may have; 0: not known. A token is as many
+// bytes as in the last request that was counted, or three while none was.
 func (h *History) room() int {
 	if h.o.Window == 0 {
 		return h.limit
