@@ -87,13 +87,13 @@ func tokenHidden(e *env) {
 	if token == "" {
 		e.Skip("this provider's execd has no token of its own")
 	}
-	// Half of it in two variables, and looked for in processes by the shell
-	// itself, so that the search is in no environment or argument it reads.
+	// Half of it in two variables, and put together by the shell itself, so that
+	// it is in no environment or argument: other cases print what they find there.
 	half := len(token) / 2
 	r := e.command(sandbox.Command{Env: map[string]string{"A": token[:half], "B": token[half:]},
 		Shell: `all=$(cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2> /dev/null | tr -d '\0')
 			case $all in *"$A$B"*) echo a process ;; esac
-			grep -r -l -s -F "$A$B" /etc /run /tmp /var/run /workspace 2> /dev/null | head -3`})
+			printf %s "$A$B" | grep -r -l -s -F -f - /etc /run /tmp /var/run /workspace 2> /dev/null | head -3`})
 	e.equal("where it is", strings.TrimSpace(stdout(r)), "")
 }
 
