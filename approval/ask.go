@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,14 +89,17 @@ func (g *Gate) enqueue(r Request, q Question, v Verdict) (p *pending, first bool
 	if len(g.pending) >= MaxPending {
 		return nil, false
 	}
-	g.serial++
-	q.ID = fmt.Sprintf("ask-%d", g.serial)
+	q.ID = newID()
 	q.Asked = time.Now().UTC()
 	q.Expires = q.Asked.Add(g.o.Timeout)
 	p = &pending{r: r, q: q, v: v, resolve: make(chan Decision, 1), done: make(chan struct{})}
 	g.pending = append(g.pending, p)
 	return p, true
 }
+
+// newID names a question so that no other, of this process or of one that takes
+// the run up after it, is answered by what was meant for it.
+func newID() string { return "ask-" + strings.ToLower(rand.Text()[:12]) }
 
 // put asks through every channel, and settles the question.
 func (g *Gate) put(ctx context.Context, p *pending) {
@@ -208,9 +212,9 @@ func (g *Gate) Pending() []Question {
 	return list
 }
 
-// Resolve answers a question that waits. The error is ErrNotPending, or says
-// that it was answered already.
-func (g *Gate) Resolve(id string, d Decision) error {
+// Resolve answers the question of that id and hash, which says what was read by
+// who answers. The error is ErrNotPending, or ErrAnother.
+func (g *Gate) Resolve(id, hash string, d Decision) error {
 	if !g.o.Resolvable {
 		return errors.New("approval: questions of this run are not answered from outside")
 	}
@@ -219,6 +223,9 @@ func (g *Gate) Resolve(id string, d Decision) error {
 	for _, p := range g.pending {
 		if p.q.ID != id {
 			continue
+		}
+		if p.q.Hash != hash {
+			return ErrAnother
 		}
 		select {
 		case p.resolve <- d:

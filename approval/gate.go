@@ -69,12 +69,14 @@ type Gate struct {
 	mu      sync.Mutex
 	pending []*pending
 	grants  map[string]grant
-	serial  int
 }
 
 // ErrNotPending means that no such question waits: it was answered, has expired
 // or never was.
 var ErrNotPending = errors.New("approval: no such question is pending")
+
+// ErrAnother means that the question that waits is not about what was answered.
+var ErrAnother = errors.New("approval: what waits is not what was answered: its hash is another")
 
 // New returns a gate.
 func New(o Options) (*Gate, error) {

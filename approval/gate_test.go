@@ -380,62 +380,6 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-func TestTogether(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, func(o *approval.Options) { o.Resolvable = true })
-		outs := make(chan approval.Outcome, 8)
-		ask := func(line string) {
-			go func() { outs <- check(t, d, shell(line)) }()
-			synctest.Wait()
-		}
-		ask("a")
-		ask("a") // joined
-		ask("b")
-		ask("c")
-		if n := len(d.Pending()); n != approval.MaxPending {
-			t.Fatalf("%d pending", n)
-		}
-		if d.waits != 3 || d.waiting != 3 {
-			t.Errorf("%d waits, %d waiting", d.waits, d.waiting)
-		}
-		ask("d")
-		if out := <-outs; out.Code != approval.TooMany {
-			t.Errorf("%+v", out)
-		}
-		ids := []string{}
-		for _, q := range d.Pending() {
-			ids = append(ids, q.ID+" "+q.Text)
-		}
-		if !slices.Equal(ids, []string{"ask-1 a", "ask-2 b", "ask-3 c"}) {
-			t.Errorf("%q", ids)
-		}
-		time.Sleep(time.Minute)
-		if err := d.Resolve("ask-1", approval.Decision{Approve: true, By: "uid 1000"}); err != nil {
-			t.Error(err)
-		}
-		for range 2 {
-			if out := <-outs; out.Code != approval.Approved || out.By != "uid 1000" || out.Waited != time.Minute {
-				t.Errorf("%+v", out)
-			}
-		}
-		if err := d.Resolve("ask-1", approval.Decision{Approve: true}); !errors.Is(err, approval.ErrNotPending) {
-			t.Error(err)
-		}
-		if err := d.Resolve("ask-9", approval.Decision{Approve: true}); !errors.Is(err, approval.ErrNotPending) {
-			t.Error(err)
-		}
-		for _, id := range []string{"ask-2", "ask-3"} {
-			if err := d.Resolve(id, approval.Decision{}); err != nil {
-				t.Error(err)
-			}
-			if out := <-outs; out.Code != approval.Denied {
-				t.Errorf("%+v", out)
-			}
-		}
-	})
-}
-
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -462,7 +406,7 @@ func TestInterrupted(t *testing.T) {
 		if len(q) != 1 {
 			t.Fatalf("%d pending", len(q))
 		}
-		if err := d.Resolve(q[0].ID, approval.Decision{Approve: true}); err != nil {
+		if err := d.Resolve(q[0].ID, q[0].Hash, approval.Decision{Approve: true}); err != nil {
 			t.Error(err)
 		}
 		if out := <-outs; out.Code != approval.Approved {
@@ -484,13 +428,5 @@ func TestUnrecorded(t *testing.T) {
 	}
 	if len(p.asked) != 0 {
 		t.Error("it was asked")
-	}
-}
-
-func TestNotResolvable(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, nil)
-	if err := d.Resolve("ask-1", approval.Decision{Approve: true}); err == nil || errors.Is(err, approval.ErrNotPending) {
-		t.Error(err)
 	}
 }

@@ -133,7 +133,7 @@ func TestPendingNamesFiles(t *testing.T) {
 				t.Errorf("%+v, %v", list, err)
 				return
 			}
-			if err := c.Approve(ctx, list[0].ID, control.Approve, control.Once, ""); err != nil {
+			if err := c.Approve(ctx, control.Answer{ID: list[0].ID, Hash: list[0].Hash, Decision: control.Approve}); err != nil {
 				t.Error(err)
 			}
 		}()

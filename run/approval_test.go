@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -152,7 +153,13 @@ func TestApprovalSocket(t *testing.T) {
 				if list[0].Text != "touch x" || list[0].Kind != string(approval.Command) {
 					t.Errorf("%+v", list)
 				}
-				if err := c.Approve(ctx, list[0].ID, decision, control.Once, "because"); err != nil {
+				answer := control.Answer{ID: list[0].ID, Hash: strings.Repeat("0", 64), Decision: decision, Reason: "because"}
+				err = c.Approve(ctx, answer)
+				if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeChanged || e.Hint() == "" {
+					t.Errorf("what was not asked is answered: %v", err)
+				}
+				answer.Hash = list[0].Hash
+				if err := c.Approve(ctx, answer); err != nil {
 					t.Error(err)
 				}
 			}()

@@ -30,7 +30,8 @@ type LimitChange struct {
 // ControlRecord is the data of audit.KindControl: what somebody did to the run.
 type ControlRecord struct {
 	Method   control.Method   `json:"method"`
-	ID       string           `json:"id,omitempty"` // of the question
+	ID       string           `json:"id,omitempty"`   // of the question
+	Hash     string           `json:"hash,omitempty"` // of what it is about, as who answers has it
 	Decision control.Decision `json:"decision,omitempty"`
 	Scope    control.Scope    `json:"scope,omitempty"`
 	Reason   string           `json:"reason,omitempty"`
@@ -44,7 +45,7 @@ var errStopped = errors.New("it was told to stop")
 // questions is where what waits for a person is asked for: *approval.Gate.
 type questions interface {
 	Pending() []approval.Question
-	Resolve(id string, d approval.Decision) error
+	Resolve(id, hash string, d approval.Decision) error
 }
 
 // desk is a run as its control socket shows it.
@@ -214,7 +215,7 @@ func (d *desk) questions() []approval.Question {
 func (d *desk) Pending(context.Context) ([]control.Pending, error) {
 	var list []control.Pending
 	for _, q := range d.questions() {
-		list = append(list, control.Pending{ID: q.ID, Kind: string(q.Kind), CallID: q.CallID, Tool: q.Tool, Text: q.Text, Cwd: q.Cwd, Env: q.Env, Files: q.Files, Why: q.Why,
+		list = append(list, control.Pending{ID: q.ID, Kind: string(q.Kind), CallID: q.CallID, Tool: q.Tool, Text: q.Text, Cwd: q.Cwd, Env: q.Env, Files: q.Files, Why: q.Why, Hash: q.Hash,
 			Hidden: q.Hidden, Cut: q.Cut, Since: q.Asked, Expires: q.Expires})
 	}
 	return list, nil
@@ -222,23 +223,26 @@ func (d *desk) Pending(context.Context) ([]control.Pending, error) {
 
 // Approve implements control.Handler. The gate records the answer itself; here
 // it is recorded whose it was.
-func (d *desk) Approve(_ context.Context, by control.Peer, id string, dec control.Decision, s control.Scope, reason string) error {
+func (d *desk) Approve(_ context.Context, by control.Peer, a control.Answer) error {
 	if err := d.open(); err != nil {
 		return err
 	}
 	d.r.mu.Lock()
 	q := d.r.asks
 	d.r.mu.Unlock()
-	absent := &control.Error{Code: control.CodeNotFound, Message: "no question " + id + " waits for an answer", Advice: "rein runs approve " + d.r.o.ID + " lists what waits"}
+	absent := &control.Error{Code: control.CodeNotFound, Message: "no question " + a.ID + " waits for an answer", Advice: "rein runs approve " + d.r.o.ID + " lists what waits"}
 	if q == nil {
 		return absent
 	}
-	if err := d.record(audit.KindControl, ControlRecord{Method: control.MethodApprove, ID: id, Decision: dec, Scope: s, Reason: reason, UID: by.UID, PID: by.PID}); err != nil {
+	if err := d.record(audit.KindControl, ControlRecord{Method: control.MethodApprove, ID: a.ID, Hash: a.Hash, Decision: a.Decision, Scope: a.Scope, Reason: a.Reason, UID: by.UID, PID: by.PID}); err != nil {
 		return err
 	}
-	err := q.Resolve(id, approval.Decision{Approve: dec == control.Approve, ForRun: s == control.ForRun, By: fmt.Sprintf("uid %d", by.UID), Reason: reason})
-	if errors.Is(err, approval.ErrNotPending) {
+	err := q.Resolve(a.ID, a.Hash, approval.Decision{Approve: a.Decision == control.Approve, ForRun: a.Scope == control.ForRun, By: fmt.Sprintf("uid %d", by.UID), Reason: a.Reason})
+	switch {
+	case errors.Is(err, approval.ErrNotPending):
 		return absent
+	case errors.Is(err, approval.ErrAnother):
+		return &control.Error{Code: control.CodeChanged, Message: "question " + a.ID + " is not about what was answered", Advice: absent.Advice}
 	}
 	return err
 }

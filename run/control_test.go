@@ -130,7 +130,7 @@ func TestNothingPending(t *testing.T) {
 		if list, err := c.Pending(ctx); err != nil || len(list) != 0 {
 			t.Errorf("%v, %v", list, err)
 		}
-		err := c.Approve(ctx, "q1", control.Approve, control.Once, "")
+		err := c.Approve(ctx, control.Answer{ID: "q1", Hash: "h", Decision: control.Approve})
 		if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeNotFound {
 			t.Errorf("%v", err)
 		}

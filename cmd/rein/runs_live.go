@@ -159,8 +159,8 @@ func (a *app) runsLimitCommand() *cobra.Command {
 	return cmd
 }
 
-const runsApproveHelp = `Answers a question that a run waits for. Without CALL it answers the only one there
-is, or lists them; CALL is a question's id or the id of its call.
+const runsApproveHelp = `Answers the question of that id, which a run waits for. Without QUESTION it shows what
+waits. No other question ever has that id: what was read is what is answered.
 
 What is approved is bound to the exact command, its directory, variables and the
 content of the files it runs, and holds once; --for-run lets the same pass to the end
@@ -169,7 +169,7 @@ of the run. --list only lists.`
 func (a *app) runsApproveCommand() *cobra.Command {
 	var deny, forRun, list, asJSON bool
 	var reason string
-	cmd := &cobra.Command{Use: "approve ID [CALL]", Short: "answer what a run waits for: approve, or deny", Long: runsApproveHelp,
+	cmd := &cobra.Command{Use: "approve ID [QUESTION]", Short: "answer what a run waits for: approve, or deny", Long: runsApproveHelp,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
@@ -200,50 +200,45 @@ func (a *app) runsApproveCommand() *cobra.Command {
 			a.sayPending(pending)
 			return nil
 		}
-		call := ""
-		if len(args) == 2 {
-			call = args[1]
-		}
-		q, err := choose(pending, call)
+		q, err := choose(pending, args[1:])
 		if err != nil {
 			a.sayPending(pending)
 			return err
 		}
-		d, s := control.Approve, control.Once
+		answer := control.Answer{ID: q.ID, Hash: q.Hash, Decision: control.Approve, Scope: control.Once, Reason: reason}
 		if deny {
-			d = control.Deny
+			answer.Decision = control.Deny
 		}
 		if forRun {
-			s = control.ForRun
+			answer.Scope = control.ForRun
 		}
-		if err := c.Approve(ctx, q.ID, d, s, reason); err != nil {
+		if err := c.Approve(ctx, answer); err != nil {
 			return err
 		}
 		if asJSON {
-			return a.printJSON(map[string]any{"question": q, "decision": d, "scope": s})
+			return a.printJSON(map[string]any{"question": q, "decision": answer.Decision, "scope": answer.Scope})
 		}
-		fmt.Fprintf(a.out, "%s: %s\n", map[control.Decision]string{control.Approve: "approved", control.Deny: "denied"}[d], short(q.Text, 200))
+		fmt.Fprintf(a.out, "%s: %s\n", map[control.Decision]string{control.Approve: "approved", control.Deny: "denied"}[answer.Decision], short(q.Text, 200))
 		return nil
 	}
 	return cmd
 }
 
-// choose finds the question that call means: by its id, or the call's.
-func choose(pending []control.Pending, call string) (control.Pending, error) {
+// choose finds the question of that id. What is not named is not answered: it may
+// not be what was read.
+func choose(pending []control.Pending, id []string) (control.Pending, error) {
 	switch {
 	case len(pending) == 0:
 		return control.Pending{}, usage("rein runs ls shows what runs wait for", "the run waits for no answer")
-	case call == "" && len(pending) == 1:
-		return pending[0], nil
-	case call == "":
-		return control.Pending{}, usage("name one of them", "%d questions wait for an answer", len(pending))
+	case len(id) == 0:
+		return control.Pending{}, usage("name the question that is answered, such as "+cleanLine(pending[0].ID), "no question is named")
 	}
 	for _, q := range pending {
-		if q.ID == call || q.CallID == call {
+		if q.ID == id[0] {
 			return q, nil
 		}
 	}
-	return control.Pending{}, usage("name one of them", "no question %q waits for an answer", call)
+	return control.Pending{}, usage("name one that waits", "no question %q waits for an answer", id[0])
 }
 
 // sayPending prints questions. What they show was written by a model.

@@ -71,8 +71,8 @@ func (c *Client) Pending(ctx context.Context) (list []Pending, err error) {
 }
 
 // Approve answers what is pending.
-func (c *Client) Approve(ctx context.Context, id string, d Decision, s Scope, reason string) error {
-	return c.do(ctx, Request{Method: MethodApprove, ID: id, Decision: d, Scope: s, Reason: reason}, nil)
+func (c *Client) Approve(ctx context.Context, a Answer) error {
+	return c.do(ctx, Request{Method: MethodApprove, ID: a.ID, Hash: a.Hash, Decision: a.Decision, Scope: a.Scope, Reason: a.Reason}, nil)
 }
 
 // Stop has the run end as if it had been interrupted.

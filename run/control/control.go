@@ -10,7 +10,7 @@
 //	{"v":1,"method":"status"}                                          Status
 //	{"v":1,"method":"limit","limit":"max_tokens","amount":2000000}     Change
 //	{"v":1,"method":"pending"}                                         []Pending
-//	{"v":1,"method":"approve","id":"…","decision":"approve","scope":"once"}
+//	{"v":1,"method":"approve","id":"…","hash":"…","decision":"approve","scope":"once"}
 //	{"v":1,"method":"stop","reason":"…"}
 package control
 
@@ -63,8 +63,9 @@ type Request struct {
 	Limit  budget.Limit `json:"limit,omitempty"`
 	Amount int64        `json:"amount,omitempty"`
 
-	// Of MethodApprove.
+	// Of MethodApprove. Hash is the question's.
 	ID       string   `json:"id,omitempty"`
+	Hash     string   `json:"hash,omitempty"`
 	Decision Decision `json:"decision,omitempty"`
 	Scope    Scope    `json:"scope,omitempty"`
 
@@ -89,6 +90,16 @@ const (
 	Once   Scope = "once"
 	ForRun Scope = "run" // the same question is answered the same way to the end of the run
 )
+
+// Answer is a person's answer to what is pending.
+type Answer struct {
+	// ID and Hash are the question's. A question of that id with another hash is
+	// not answered.
+	ID, Hash string
+	Decision Decision
+	Scope    Scope // empty means Once
+	Reason   string
+}
 
 // Response is one line of a server: OK with the method's Result, or an Error.
 type Response struct {
@@ -115,6 +126,7 @@ const (
 	CodeMalformed   = "malformed"   // the request is none of this protocol
 	CodeInvalid     = "invalid"     // what it asks for makes no sense
 	CodeNotFound    = "not_found"   // nothing of that id is pending
+	CodeChanged     = "changed"     // what is pending is not what was answered
 	CodeUnsupported = "unsupported" // this run cannot do it
 	CodeEnding      = "ending"      // the run is about to end
 	CodeFailed      = "failed"
@@ -171,6 +183,8 @@ type Pending struct {
 	Env   []string          `json:"env,omitempty"`
 	Files map[string]string `json:"files,omitempty"`
 	Why   string            `json:"why,omitempty"`
+	// Hash is that of what an answer is bound to, and has to be in the answer.
+	Hash string `json:"hash"`
 	// Hidden says that characters that cannot be seen were left out of Text, Cut
 	// that Text is not all of it.
 	Hidden  bool      `json:"hidden_characters,omitempty"`
@@ -191,7 +205,7 @@ type Handler interface {
 	Status(ctx context.Context) (Status, error)
 	Limit(ctx context.Context, by Peer, limit budget.Limit, amount int64) (Change, error)
 	Pending(ctx context.Context) ([]Pending, error)
-	Approve(ctx context.Context, by Peer, id string, d Decision, s Scope, reason string) error
+	Approve(ctx context.Context, by Peer, a Answer) error
 	Stop(ctx context.Context, by Peer, reason string) error
 }
 
@@ -260,7 +274,10 @@ func (r *Request) check() error {
 		if r.ID == "" || len(r.ID) > maxID || len(r.Reason) > maxReason {
 			return invalid("an id of at most %d bytes is needed, and a reason has at most %d", maxID, maxReason)
 		}
-		of.ID, of.Decision, of.Scope, of.Reason = "", "", "", ""
+		if r.Hash == "" || len(r.Hash) > maxID {
+			return invalid("the hash of the question is needed")
+		}
+		of.ID, of.Hash, of.Decision, of.Scope, of.Reason = "", "", "", "", ""
 	case MethodStop:
 		if len(r.Reason) > maxReason {
 			return invalid("a reason has at most %d bytes", maxReason)

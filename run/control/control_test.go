@@ -52,11 +52,11 @@ func (d *desk) Limit(_ context.Context, by control.Peer, l budget.Limit, n int64
 
 func (d *desk) Pending(context.Context) ([]control.Pending, error) { return nil, nil }
 
-func (d *desk) Approve(_ context.Context, _ control.Peer, id string, dec control.Decision, s control.Scope, why string) error {
-	if id != "a1" {
-		return &control.Error{Code: control.CodeNotFound, Message: "nothing " + id + " is pending", Advice: "rein runs ls"}
+func (d *desk) Approve(_ context.Context, _ control.Peer, a control.Answer) error {
+	if a.ID != "a1" {
+		return &control.Error{Code: control.CodeNotFound, Message: "nothing " + a.ID + " is pending", Advice: "rein runs ls"}
 	}
-	d.note(string(dec) + " " + string(s) + " " + why)
+	d.note(string(a.Decision) + " " + string(a.Scope) + " " + a.Hash + " " + a.Reason)
 	return nil
 }
 
@@ -108,17 +108,17 @@ func TestEveryMethod(t *testing.T) {
 	if list, err := c.Pending(ctx); err != nil || list == nil || len(list) != 0 {
 		t.Errorf("pending %v, %v", list, err)
 	}
-	if err := c.Approve(ctx, "a1", control.Deny, control.ForRun, "no"); err != nil {
+	if err := c.Approve(ctx, control.Answer{ID: "a1", Hash: "h", Decision: control.Deny, Scope: control.ForRun, Reason: "no"}); err != nil {
 		t.Error(err)
 	}
-	err = c.Approve(ctx, "zz", control.Approve, control.Once, "")
+	err = c.Approve(ctx, control.Answer{ID: "zz", Hash: "h", Decision: control.Approve})
 	if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeNotFound || e.Hint() == "" {
 		t.Errorf("an unknown id gives %v", err)
 	}
 	if err := c.Stop(ctx, "enough"); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]string{"limit 2000000", "deny run no", "stop enough"}, d.asked); diff != "" {
+	if diff := cmp.Diff([]string{"limit 2000000", "deny run h no", "stop enough"}, d.asked); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -285,7 +285,9 @@ func TestParseRequest(t *testing.T) {
 		{`{"v":1,"method":"pending"}`, ""},
 		{`{"v":1,"method":"stop"}`, ""},
 		{`{"v":1,"method":"limit","limit":"max_tokens","amount":5}`, ""},
-		{`{"v":1,"method":"approve","id":"x","decision":"approve"}`, ""},
+		{`{"v":1,"method":"approve","id":"x","hash":"h","decision":"approve"}`, ""},
+		{`{"v":1,"method":"approve","id":"x","decision":"approve"}`, control.CodeInvalid},
+		{`{"v":1,"method":"status","hash":"h"}`, control.CodeInvalid},
 		{`{"v":2,"method":"status"}`, control.CodeUnsupported},
 		{`{"method":"status"}`, control.CodeUnsupported},
 		{`{"v":1,"method":"fly"}`, control.CodeUnsupported},
@@ -294,9 +296,9 @@ func TestParseRequest(t *testing.T) {
 		{`{"v":1,"method":"limit","limit":"max_tokens","amount":1.5}`, control.CodeMalformed},
 		{`{"v":1,"method":"limit","amount":5}`, control.CodeInvalid},
 		{`{"v":1,"method":"status","id":"x"}`, control.CodeInvalid},
-		{`{"v":1,"method":"approve","id":"x","decision":"maybe"}`, control.CodeInvalid},
-		{`{"v":1,"method":"approve","id":"","decision":"deny"}`, control.CodeInvalid},
-		{`{"v":1,"method":"approve","id":"x","decision":"deny","scope":"ever"}`, control.CodeInvalid},
+		{`{"v":1,"method":"approve","id":"x","hash":"h","decision":"maybe"}`, control.CodeInvalid},
+		{`{"v":1,"method":"approve","id":"","hash":"h","decision":"deny"}`, control.CodeInvalid},
+		{`{"v":1,"method":"approve","id":"x","hash":"h","decision":"deny","scope":"ever"}`, control.CodeInvalid},
 		{`{"v":1,"method":"stop","reason":"` + strings.Repeat("x", 2000) + `"}`, control.CodeInvalid},
 		{`[1]`, control.CodeMalformed},
 		{"{\"v\":1,\"method\":\"st\xffatus\"}", control.CodeMalformed},
@@ -315,7 +317,7 @@ func TestParseRequest(t *testing.T) {
 
 func FuzzParseRequest(f *testing.F) {
 	for _, s := range []string{`{"v":1,"method":"status"}`, `{"v":1,"method":"limit","limit":"max_cost","amount":5}`,
-		`{"v":1,"method":"approve","id":"x","decision":"deny","scope":"run","reason":"no"}`, `{"v":1,"method":"stop"}`, `{"v":9}`, "{", "\x00"} {
+		`{"v":1,"method":"approve","id":"x","hash":"h","decision":"deny","scope":"run","reason":"no"}`, `{"v":1,"method":"stop"}`, `{"v":9}`, "{", "\x00"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {

@@ -224,7 +224,7 @@ func (s *Server) do(by Peer, r Request) (any, error) {
 		list, err := h.Pending(ctx)
 		return append([]Pending{}, list...), err
 	case MethodApprove:
-		return nil, h.Approve(ctx, by, r.ID, r.Decision, r.Scope, r.Reason)
+		return nil, h.Approve(ctx, by, Answer{ID: r.ID, Hash: r.Hash, Decision: r.Decision, Scope: r.Scope, Reason: r.Reason})
 	case MethodStop:
 		return nil, h.Stop(ctx, by, r.Reason)
 	}
