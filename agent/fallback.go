@@ -4,7 +4,7 @@ import "github.com/rein-sh/rein/model"
 
 // rate is what the model that is asked now costs; nil when that is not known.
 func (c *conversation) rate() *Price {
-	if c.model == c.Fallback && c.Fallback != nil {
+	if c.fell {
 		return c.FallbackPrice
 	}
 	return c.Price
@@ -14,11 +14,11 @@ func (c *conversation) rate() *Price {
 // run, and reports whether there was one to hand it to. cause is why the first
 // one could not be had.
 func (c *conversation) fallBack(cause error) bool {
-	if c.Fallback == nil || c.model == c.Fallback {
+	if c.Fallback == nil || c.fell {
 		return false
 	}
 	from := c.model.Name()
-	c.model = c.Fallback
+	c.model, c.fell = c.Fallback, true
 	c.history.Adapt(c.window(c.Context.FallbackWindow))
 	c.s.Warn("%s answers from step %d on, since %s could not be had: %s", c.model.Name(), c.step, from, model.KindOf(cause))
 	if c.rate() == nil {

@@ -82,3 +82,24 @@ func TestFallbackFailsToo(t *testing.T) {
 		}
 	})
 }
+
+// uncomparable is a model that cannot be compared with another, as any value
+// with a function in it.
+type uncomparable struct {
+	named
+	_ func()
+}
+
+// Models are whatever has their methods: they are not compared.
+func TestFallbackNotCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		second := &fake{answers: []answer{text("from the second")}}
+		rep, _, err := play(t, setup{options: func(o *agent.Options) {
+			o.Model = uncomparable{named: named{o.Model.(*fake), "first"}}
+			o.Fallback = uncomparable{named: named{second, "second"}}
+		}}, fails(model.Error{Kind: model.KindOverloaded}))
+		if rep.Reason != run.Done || rep.Answer != "from the second" || err != nil {
+			t.Fatalf("%s: %q, %v", rep.Reason, rep.Answer, err)
+		}
+	})
+}

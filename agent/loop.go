@@ -20,6 +20,7 @@ type conversation struct {
 	set     *tool.Set
 	round   *budget.Round
 	model   model.Model // that is asked now
+	fell    bool        // it is Options.Fallback
 	req     model.Request
 	step    int
 	history *history.History
