@@ -86,6 +86,12 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string, o ReadOptions) (Con
 	return c, err
 }
 
+// maxUnread is how much is read of lines that nobody wants any more, from
+// OpenSandbox's execd: it passes on every signal that it gets to every command
+// it runs (Notify in components/execd/pkg/runtime/command.go), and the one of a
+// connection that was closed while it wrote ends them.
+const maxUnread = 64 << 20
+
 func (s *Sandbox) readLines(ctx context.Context, p string, o ReadOptions) (Content, error) {
 	info, err := s.stat(ctx, o.Access, p) // lines are sent without a length
 	if err != nil {
@@ -98,6 +104,12 @@ func (s *Sandbox) readLines(ctx context.Context, p string, o ReadOptions) (Conte
 	}
 	defer d.Close()
 	data, err := io.ReadAll(io.LimitReader(d, o.Max+1))
+	if err == nil && !s.ours() {
+		_, err = io.CopyN(io.Discard, d, maxUnread)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
 	c := Content{Data: data, Size: max(info.Size, int64(len(data)))}
 	if int64(len(data)) > o.Max {
 		c.Data, c.Truncated = data[:o.Max], true

@@ -25,7 +25,7 @@ func fileCases() []Case {
 		{Name: "files/parents made", Needs: files, run: parents},
 		{Name: "files/relative path", Needs: files, run: relativePath},
 		{Name: "files/expected hash", Needs: exact, run: expectedHash},
-		{Name: "files/failed upload changes nothing", Needs: files, run: failedUpload},
+		{Name: "files/failed upload changes nothing", Needs: files, breaks: true, run: failedUpload},
 		{Name: "files/by lines", Needs: exact, run: byLines},
 		{Name: "files/by bytes", Needs: files, run: byBytes},
 		{Name: "files/bounded read", Needs: files, run: boundedRead},

@@ -17,8 +17,8 @@ func sessionCases() []Case {
 	return []Case{
 		{Name: "sessions/keep directory and variables", Needs: sessions, run: sessionState},
 		{Name: "sessions/streams apart", Needs: caps(sandbox.CapSessions, sandbox.CapStderrInSessions), run: sessionStreams},
-		{Name: "sessions/timeout ends all of it", Needs: caps(sandbox.CapSessions, sandbox.CapProcesses, sandbox.CapFiles), run: sessionTimeout},
-		{Name: "sessions/one command at a time", Needs: sessions, run: sessionBusy},
+		{Name: "sessions/timeout ends all of it", Needs: caps(sandbox.CapSessions, sandbox.CapProcesses, sandbox.CapFiles), breaks: true, run: sessionTimeout},
+		{Name: "sessions/one command at a time", Needs: sessions, breaks: true, run: sessionBusy},
 		{Name: "sessions/call ids", Needs: append(sessions, sandbox.CapCallIDs), run: sessionCallIDs},
 		{Name: "sessions/closed", Needs: sessions, run: sessionClosed},
 		{Name: "pty/a shell", Needs: pty, run: ptyShell},

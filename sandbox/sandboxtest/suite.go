@@ -47,7 +47,11 @@ type Case struct {
 	// one, and leave only files in a directory of their own.
 	fresh bool
 	spec  func(*sandbox.Spec)
-	run   func(*env)
+	// breaks is said of a case that breaks connections. OpenSandbox's execd ends
+	// its other commands then, so there the case has a sandbox of its own, too.
+	breaks bool
+
+	run func(*env)
 }
 
 // Cases returns all rows, in the order they are run.
@@ -164,7 +168,7 @@ func (s *suite) missing(needs []sandbox.Capability) []string {
 // one runs a case.
 func (s *suite) one(t *testing.T, c Case) {
 	e := &env{T: t, suite: s, dir: "/tmp/" + rand.Text()[:12]}
-	if c.fresh {
+	if c.fresh || c.breaks && !s.report.Has(sandbox.CapCallIDs) {
 		e.Sandbox = e.create(c.spec)
 	} else {
 		e.Sandbox = s.theShared(t)
