@@ -88,6 +88,9 @@ func (c *conversation) request(ctx context.Context, attempt int) (*model.Reply, 
 // records it.
 func (c *conversation) prepare(ctx context.Context, attempt int) error {
 	c.refresh(ctx)
+	if c.overrun != nil {
+		return c.overrun
+	}
 	c.req.MaxOutputTokens = c.MaxOutputTokens
 	if err := c.reserve(&c.req, c.counted.input(c.model.Name(), &c.req)); err != nil {
 		return err

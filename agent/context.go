@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
 )
@@ -98,9 +99,11 @@ func (c *conversation) sumUp(ctx context.Context, text string) (string, error) {
 		return "", errors.Join(err, c.sayFailure(purposeSummary, err, 0))
 	}
 	err = c.sayReply(purposeSummary, reply, 0)
-	// What it cost counts whatever it is; a limit that it passed stops the run
-	// at the next step.
-	err = errors.Join(err, c.settle(req, reply))
+	// What it cost counts whatever it is, and nothing is asked after one that
+	// cost more than it could: see prepare.
+	over := c.settle(req, reply)
+	c.overrun, _ = errors.AsType[*budget.Breach](over)
+	err = errors.Join(err, over)
 	if err == nil && (reply.Stop != model.StopEnd && reply.Stop != model.StopLength || reply.Message.Text == "") {
 		err = fmt.Errorf("%w: it ended with %q", errNoSummary, reply.Stop)
 	}

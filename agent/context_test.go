@@ -15,6 +15,7 @@ import (
 
 	"github.com/rein-sh/rein/agent"
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
@@ -197,6 +198,29 @@ func TestSummaryOfOlderResults(t *testing.T) {
 	}
 	if len(rep.Warnings) != 1 || !strings.Contains(rep.Warnings[0], "references only") {
 		t.Errorf("warnings: %q", rep.Warnings)
+	}
+}
+
+// A summary that cost more than was set aside for it ends the run, as any other
+// reply does: the next one might, too.
+func TestSummaryOverrun(t *testing.T) {
+	answers, step, asked := listings(30, text("done")), 0, 0
+	rep, f, _ := play(t, setup{run: long, options: func(o *agent.Options) { o.Context.Strategy = history.Summary }},
+		func(req *model.Request) (*model.Reply, error) {
+			if len(req.Tools) == 0 {
+				asked++
+				reply, err := text("summary")(req)
+				reply.Usage.Output = int64(req.MaxOutputTokens) + 100_000
+				return reply, err
+			}
+			step++
+			return answers[step-1](req)
+		})
+	if rep.Reason != run.OverBudget || rep.Brake == nil || rep.Brake.Limit != string(budget.LimitProviderOverrun) {
+		t.Fatalf("%s, %+v", rep.Reason, rep.Brake)
+	}
+	if asked != 1 || len(f.seen) != step+1 {
+		t.Errorf("%d summaries and %d requests after %d steps", asked, len(f.seen), step)
 	}
 }
 

@@ -19,8 +19,9 @@ type conversation struct {
 	s       *run.Session
 	set     *tool.Set
 	round   *budget.Round
-	model   model.Model // that is asked now
-	fell    bool        // it is Options.Fallback
+	model   model.Model    // that is asked now
+	fell    bool           // it is Options.Fallback
+	overrun *budget.Breach // of a summary
 	req     model.Request
 	step    int
 	history *history.History
