@@ -2,121 +2,29 @@ package evidence_test
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/json"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rein-sh/rein/evidence"
+	"github.com/rein-sh/rein/internal/corpus"
 )
 
 // corpusDir is where the logs are; scripts/corpus makes them.
 var corpusDir = flag.String("corpus", "testdata/corpus", "directory of the corpus")
 
-// corpusLog is the log of a real tool, with the lines that state what the tool's
-// structured output states.
-type corpusLog struct {
-	Name     string `json:"name"`
-	Tool     string `json:"tool"`
-	HeldOut  bool   `json:"held_out"`
-	Source   string `json:"marked_from"`
-	Bytes    int    `json:"bytes"`
-	Lines    int    `json:"lines"`
-	Decisive []int  `json:"decisive"`
-	text     []byte
-}
-
-func corpus(t testing.TB) []corpusLog {
-	files, err := filepath.Glob(filepath.Join(*corpusDir, "*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no corpus: %v", err)
-	}
-	var logs []corpusLog
-	for _, f := range files {
-		var l corpusLog
-		data, err := os.ReadFile(f)
-		if err == nil {
-			err = json.Unmarshal(data, &l)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l.text, err = unpack(strings.TrimSuffix(f, ".json") + ".log.gz"); err != nil {
-			t.Fatal(err)
-		}
-		logs = append(logs, l)
-	}
-	return logs
-}
-
-func unpack(name string) ([]byte, error) {
-	f, err := os.Open(name)
+func read(t testing.TB) []corpus.Log {
+	t.Helper()
+	all, err := corpus.Read(*corpusDir)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(z)
-}
-
-var colours = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\r")
-
-// has counts the decisive lines that a preview shows whole, each where it
-// stands: the same words elsewhere do not count.
-func (l *corpusLog) has(preview string) (n int) {
-	all, there := bytes.Split(l.text, []byte("\n")), shownAt(preview)
-	for _, at := range l.Decisive {
-		if line, ok := there[at]; ok && line == string(colours.ReplaceAll(all[at-1], nil)) {
-			n++
-		}
-	}
-	return n
-}
-
-// shownAt is what a preview shows of each line, by the numbers that its markers
-// say.
-func shownAt(preview string) map[int]string {
-	there, at := map[int]string{}, 1
-	for line := range strings.SplitSeq(preview, "\n") {
-		if _, _, m := cutMarker(line + "\n"); m.from > 0 {
-			if next := int(m.from + m.Lines); at == int(m.from) { // all of line from is left out
-				at = next
-			} else {
-				at = next + 1
-			}
-			continue
-		}
-		there[at] = colours.ReplaceAllString(line, "")
-		at++
-	}
-	return there
-}
-
-// ends counts the decisive lines in so many percent of size bytes from the
-// beginning and the rest from the end.
-func (l *corpusLog) ends(size, percent int) (n int) {
-	head := size * percent / 100
-	tail := len(l.text) - (size - head)
-	at := 0
-	for i, line := range bytes.SplitAfter(l.text, []byte("\n")) {
-		end := at + len(line)
-		if (end <= head || at >= tail) && slices.Contains(l.Decisive, i+1) {
-			n++
-		}
-		at = end
-	}
-	return n
+	return all
 }
 
 const corpusBytes = 8 << 10
@@ -137,13 +45,13 @@ func (a tally) share(n int) float64 { return 100 * float64(n) / float64(a.all) }
 // within their limits.
 func TestCorpus(t *testing.T) {
 	var known, heldOut tally
-	logs, unseen := corpus(t), 0
+	logs, unseen := read(t), 0
 	for _, l := range logs {
-		p := evidence.Show(evidence.Text(l.text), evidence.Stream{}, evidence.Options{Bytes: corpusBytes})
+		p := evidence.Show(evidence.Text(l.Text), evidence.Stream{}, evidence.Options{Bytes: corpusBytes})
 		if n := len(p.Stdout.Text); n > corpusBytes || countLines(p.Stdout.Text) > evidence.DefaultLines {
 			t.Errorf("%s: %d bytes, %d lines are shown", l.Name, n, countLines(p.Stdout.Text))
 		}
-		c := tally{len(l.Decisive), l.has(p.Stdout.Text), l.ends(corpusBytes, 50), l.ends(corpusBytes, 20)}
+		c := tally{len(l.Decisive), l.Kept(p.Stdout.Text), l.Ends(corpusBytes, 50), l.Ends(corpusBytes, 20)}
 		kind := "  "
 		if l.HeldOut {
 			kind = "* "
@@ -152,7 +60,7 @@ func TestCorpus(t *testing.T) {
 		} else {
 			known.add(c)
 		}
-		t.Logf("%s%-24s %-16s %7d bytes %6d lines   decisive %2d   rein %2d   50/50 %2d   20/80 %2d", kind, l.Name, l.Tool, len(l.text), l.Lines, c.all, c.ours, c.half, c.fifth)
+		t.Logf("%s%-24s %-16s %7d bytes %6d lines   decisive %2d   rein %2d   50/50 %2d   20/80 %2d", kind, l.Name, l.Tool, len(l.Text), l.Lines, c.all, c.ours, c.half, c.fifth)
 	}
 	all := known
 	all.add(heldOut)
@@ -168,15 +76,15 @@ func TestCorpus(t *testing.T) {
 
 // Where there is little room it is what decides that is kept.
 func TestCorpusInLittleRoom(t *testing.T) {
-	logs := corpus(t)
+	logs := read(t)
 	for _, least := range []struct{ bytes, all, heldOut int }{{4 << 10, 98, 90}, {3 << 10, 98, 90}, {2 << 10, 93, 90}, {1 << 10, 85, 90}} {
 		var all, heldOut tally
 		for _, l := range logs {
-			p := evidence.Show(evidence.Text(l.text), evidence.Stream{}, evidence.Options{Bytes: least.bytes})
+			p := evidence.Show(evidence.Text(l.Text), evidence.Stream{}, evidence.Options{Bytes: least.bytes})
 			if n := len(p.Stdout.Text); n > least.bytes {
 				t.Errorf("%s: %d bytes are shown", l.Name, n)
 			}
-			c := tally{all: len(l.Decisive), ours: l.has(p.Stdout.Text)}
+			c := tally{all: len(l.Decisive), ours: l.Kept(p.Stdout.Text)}
 			all.add(c)
 			if l.HeldOut {
 				heldOut.add(c)
@@ -190,16 +98,16 @@ func TestCorpusInLittleRoom(t *testing.T) {
 }
 
 func BenchmarkCorpus(b *testing.B) {
-	logs := corpus(b)
+	logs := read(b)
 	size := 0
 	for _, l := range logs {
-		size += len(l.text)
+		size += len(l.Text)
 	}
 	b.SetBytes(int64(size))
 	used := processorTime()
 	for b.Loop() {
 		for _, l := range logs {
-			evidence.Show(evidence.Text(l.text), evidence.Stream{}, evidence.Options{Bytes: corpusBytes})
+			evidence.Show(evidence.Text(l.Text), evidence.Stream{}, evidence.Options{Bytes: corpusBytes})
 		}
 	}
 	b.ReportMetric(float64(size)*float64(b.N)/1e6/(processorTime()-used).Seconds(), "MB/cpu-s")
@@ -223,7 +131,7 @@ func TestHeldOut(t *testing.T) {
 	if err != nil || len(more) == 0 {
 		t.Fatalf("no sources: %v", err)
 	}
-	logs := corpus(t)
+	logs := read(t)
 	for _, name := range append(sources, more...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -245,13 +153,13 @@ func TestHeldOut(t *testing.T) {
 
 // Every log is what was asked for: long, with few decisive lines.
 func TestCorpusItself(t *testing.T) {
-	for _, l := range corpus(t) {
-		size, all := 0, bytes.SplitAfter(l.text, []byte("\n"))
+	for _, l := range read(t) {
+		size, all := 0, bytes.SplitAfter(l.Text, []byte("\n"))
 		for _, at := range l.Decisive {
 			size += len(all[at-1])
 		}
-		if len(l.text) < 64<<10 || l.Lines < 1000 || len(l.text) != l.Bytes || bytes.Count(l.text, []byte("\n")) < 1000 || size == 0 || size > 2<<10 || l.Source == "" {
-			t.Errorf("%s: %d bytes, %d lines, %d bytes of decisive lines, marked from %q", l.Name, len(l.text), l.Lines, size, l.Source)
+		if len(l.Text) < 64<<10 || l.Lines < 1000 || len(l.Text) != l.Bytes || bytes.Count(l.Text, []byte("\n")) < 1000 || size == 0 || size > 2<<10 || l.Source == "" {
+			t.Errorf("%s: %d bytes, %d lines, %d bytes of decisive lines, marked from %q", l.Name, len(l.Text), l.Lines, size, l.Source)
 		}
 	}
 }
