@@ -30,7 +30,27 @@ func (c *conversation) left() string {
 	if c.rate() != nil {
 		text += fmt.Sprintf(", $%.2f", spent.Cost.Float())
 	}
-	return text + "." + nearly(c.round.Near())
+	return text + "." + moved(t.Began(), t.Limits()) + nearly(c.round.Near())
+}
+
+// moved tells of limits of a call that are not those any more which the tools'
+// descriptions name: these stay as they were, like all that was sent.
+func moved(from, to budget.Limits) string {
+	var parts []string
+	say := func(changed bool, format string, amount any) {
+		if changed {
+			parts = append(parts, fmt.Sprintf(format, amount))
+		}
+	}
+	seconds := func(d time.Duration) string { return fmt.Sprintf("%.4g s", d.Seconds()) }
+	say(from.CallTimeout != to.CallTimeout, "a command is killed after %s by default", seconds(to.CallTimeout))
+	say(from.MaxCallTimeout != to.MaxCallTimeout, "timeout_seconds may ask for up to %s", seconds(to.MaxCallTimeout))
+	say(from.OutputBytes != to.OutputBytes, "at most %s of output are shown", budget.LimitOutputBytes.Format(int64(to.OutputBytes)))
+	say(from.OutputLines != to.OutputLines, "at most %d lines of output are shown", to.OutputLines)
+	if len(parts) == 0 {
+		return ""
+	}
+	return " Changed since the tools were described: " + strings.Join(parts, "; ") + "."
 }
 
 // nearly tells of limits that are nearly used up.

@@ -26,14 +26,14 @@ func systemPrompt(extra string, s *run.Session) string {
 		b.WriteString(extra + "\n\n")
 	}
 	b.WriteString(rules)
-	l := s.Budget().Limits()
+	l := s.Budget().Began() // this must not change, also not in a run that is resumed
 	fmt.Fprintf(&b, "\n\nThe workspace is %s", s.Sandbox().Info().Cwd)
 	if s.Workspace() {
 		b.WriteString("; it holds a copy of the user's files")
 	} else {
 		b.WriteString(" and is empty")
 	}
-	fmt.Fprintf(&b, ". You have at most %d replies, %d tool calls and %s.", l.MaxSteps, l.MaxToolCalls, l.MaxWallTime)
+	fmt.Fprintf(&b, ". You have at most %d replies, %d tool calls and %s. A person may change limits while you work: what is left, said at the end of the newest message, has the numbers in force.", l.MaxSteps, l.MaxToolCalls, l.MaxWallTime)
 	return b.String()
 }
 

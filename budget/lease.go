@@ -33,6 +33,9 @@ type Lease struct {
 	Absolute time.Time
 	// Estimate is what one renewal adds.
 	Estimate time.Duration
+	// Renewal, when not 0, is what the sandbox has from a renewal on instead; no
+	// renewal makes its life shorter.
+	Renewal time.Duration
 	// Margin is how much Absolute is after the run's deadline, and SaveBefore how
 	// long before End the decision is made.
 	Margin, SaveBefore time.Duration
@@ -65,9 +68,20 @@ func (l Lease) Until(deadline time.Time) Lease {
 // there was progress since the last one.
 func (l Lease) Expected(progress bool) time.Time {
 	if progress {
-		return earlier(l.End.Add(l.Estimate), l.Absolute)
+		return l.renewed(l.DecideAt())
 	}
 	return l.End
+}
+
+// renewed is the end after a renewal at now.
+func (l Lease) renewed(now time.Time) time.Time {
+	end := l.End.Add(l.Estimate)
+	if l.Renewal > 0 {
+		if end = now.Add(l.Renewal); end.Before(l.End) {
+			end = l.End
+		}
+	}
+	return earlier(end, l.Absolute)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -118,6 +132,6 @@ func (l Lease) Decide(now time.Time, progress bool) (Lease, Decision) {
 	case !progress:
 		return l, ExpiredNoProgress
 	}
-	l.End = earlier(l.End.Add(l.Estimate), l.Absolute)
+	l.End = l.renewed(now)
 	return l, Renew
 }

@@ -67,6 +67,28 @@ func TestDecide(t *testing.T) {
 	check("never renewed", quick, 7*m, true, budget.Final, 8*m)
 }
 
+// A time to live that was set later is what a renewal gives, from then on.
+func TestRenewalOfItsOwn(t *testing.T) {
+	const m = time.Minute
+	long := budget.NewLease(limits(120*m, 0), born, at(120*m)) // ends at 18, decides at 17
+	for _, c := range []struct{ renewal, now, end time.Duration }{
+		{5 * m, 17 * m, 22 * m}, {40 * m, 17 * m, 57 * m}, {5 * m, 17*m + 30*time.Second, 22*m + 30*time.Second},
+		{30 * time.Second, 17 * m, 18 * m}, {300 * m, 17 * m, 123 * m},
+	} {
+		long.Renewal = c.renewal
+		next, d := long.Decide(at(c.now), true)
+		if d != budget.Renew || !next.End.Equal(at(c.end)) {
+			t.Errorf("%+v: %s until %v", c, d, next.End.Sub(born))
+		}
+		if end := long.Expected(true); end.After(next.End) || end.Before(long.End) {
+			t.Errorf("%+v: %v was expected", c, end.Sub(born))
+		}
+		if kept, d := long.Decide(at(c.now), false); d != budget.ExpiredNoProgress || !kept.End.Equal(long.End) || !long.Expected(false).Equal(long.End) {
+			t.Errorf("%+v: without progress %s until %v", c, d, kept.End.Sub(born))
+		}
+	}
+}
+
 func TestShorten(t *testing.T) {
 	l := budget.NewLease(limits(2*time.Hour, 0), born, at(2*time.Hour))
 	for ttl, want := range map[time.Duration]time.Duration{
@@ -91,6 +113,9 @@ func TestLeaseProperties(t *testing.T) {
 			ttl = budget.SaveBefore + time.Duration(1+rng.Int64N(int64(time.Hour)))
 		}
 		l := budget.NewLease(limits(wall, ttl), born, deadline)
+		if rng.IntN(2) == 0 {
+			l.Renewal = budget.SaveBefore + time.Duration(1+rng.Int64N(int64(time.Hour)))
+		}
 		now, renewals := born, 0
 		for {
 			progress := rng.IntN(4) > 0
@@ -101,7 +126,7 @@ func TestLeaseProperties(t *testing.T) {
 			if next.End.After(l.End) != (d == budget.Renew) || d == budget.Renew && !progress || d == budget.ExpiredNoProgress && progress {
 				t.Fatalf("%s with progress %v: %+v to %+v", d, progress, l, next)
 			}
-			if d == budget.Renew && next.End.Sub(l.End) > l.Estimate {
+			if d == budget.Renew && next.End.Sub(l.End) > max(l.Estimate, l.Renewal) {
 				t.Fatalf("renewed by %v", next.End.Sub(l.End))
 			}
 			if d == budget.Final || d == budget.ExpiredNoProgress {

@@ -47,7 +47,8 @@ type Limits struct {
 
 	// TTL is its time to live from birth; 0 derives it from MaxWallTime (see
 	// Lease). It is renewed on progress and never outlives the run's deadline
-	// by more than Margin.
+	// by more than Margin. Set while the run works, it is what the sandbox has
+	// from its next renewal on.
 	TTL time.Duration
 }
 
@@ -236,6 +237,16 @@ func (l Limits) List() []Setting {
 		all = append(all, Setting{Limit: s.limit, Amount: s.amount, Value: s.limit.Format(s.amount)})
 	}
 	return all
+}
+
+// Value is the limit in force with its unit, as List has it; empty for none.
+func (l Limits) Value(limit Limit) string {
+	for _, s := range l.List() {
+		if s.Limit == limit {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 // InvalidError is a limit that cannot be honoured.

@@ -4,50 +4,75 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 )
 
-// FixedError says that a limit cannot be changed once the work has begun: the
-// sandbox and the tools were made with it.
-type FixedError struct{ Limit Limit }
+// UnknownError is a name that no limit has which could be set.
+type UnknownError struct{ Limit Limit }
 
-func (e *FixedError) Error() string {
-	return fmt.Sprintf("limit %s cannot be changed while a run works", e.Limit)
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("there is no limit %q to set", string(e.Limit))
 }
 
-// Hint says which limits can.
-func (e *FixedError) Hint() string {
-	return "max_steps, max_tool_calls, max_wall_time, max_tokens and max_cost can; set it for the next run with " + e.Limit.Flag()
+// Hint lists those that there are.
+func (e *UnknownError) Hint() string {
+	var names []string
+	for _, s := range Standard().List() {
+		names = append(names, string(s.Limit))
+	}
+	return "there are " + strings.Join(names, ", ")
 }
 
-// SetLimit raises or lowers a limit of a round or the run, in its unit (counts,
-// nanoseconds or USD), and returns what it was. Lowered below what is used, it
-// stops the work at the next check; what is reserved already is not taken back.
-// A limit that cannot be changed is a *FixedError, an amount that makes no sense
-// an *InvalidError, and then nothing has changed. The caller records it.
-func (t *Tree) SetLimit(limit Limit, amount int64) (old int64, err error) {
-	t.mu.Lock()
-	l := t.limits
+// With returns the limits with one of them set, in its unit (counts, bytes,
+// nanoseconds or USD), and what it was. They are valid, or the error is that of
+// Validate, or an *UnknownError.
+func (l Limits) With(limit Limit, amount int64) (with Limits, old int64, err error) {
+	count := func(p *int) { old, *p = int64(*p), int(min(amount, math.MaxInt)) }
+	duration := func(p *time.Duration) { old, *p = int64(*p), time.Duration(amount) }
 	switch limit {
+	case LimitCallTimeout:
+		duration(&l.CallTimeout)
+	case LimitMaxCallTimeout:
+		duration(&l.MaxCallTimeout)
+	case LimitOutputBytes:
+		count(&l.OutputBytes)
+	case LimitOutputLines:
+		count(&l.OutputLines)
 	case LimitSteps:
-		old, l.MaxSteps = int64(l.MaxSteps), int(min(amount, math.MaxInt))
+		count(&l.MaxSteps)
 	case LimitToolCalls:
-		old, l.MaxToolCalls = int64(l.MaxToolCalls), int(min(amount, math.MaxInt))
+		count(&l.MaxToolCalls)
 	case LimitWallTime:
-		old, l.MaxWallTime = int64(l.MaxWallTime), time.Duration(amount)
+		duration(&l.MaxWallTime)
 	case LimitTokens:
 		old, l.MaxTokens = l.MaxTokens, amount
 	case LimitCost:
 		old, l.MaxCost = int64(l.MaxCost), USD(amount)
+	case LimitTTL:
+		duration(&l.TTL)
 	default:
-		err = &FixedError{Limit: limit}
+		return l, 0, &UnknownError{Limit: limit}
 	}
-	if err == nil {
-		err = l.Validate()
-	}
+	return l, old, l.Validate()
+}
+
+// SetLimit raises or lowers a limit, in its unit, and returns what it was. A
+// limit of a round or the run holds from the next check on: lowered below what
+// is used, it stops the work there; what is reserved already is not taken back.
+// One of a call holds from the next call on, and the time to live from the next
+// renewal on (see Renewal). An amount that makes no sense, by itself or beside
+// the other limits, is an error as With returns it, and then nothing has
+// changed. The caller records it.
+func (t *Tree) SetLimit(limit Limit, amount int64) (old int64, err error) {
+	t.mu.Lock()
+	l, old, err := t.limits.With(limit, amount)
 	if err == nil {
 		t.limits = l
+		if limit == LimitTTL {
+			t.renewal = l.TTL
+		}
 	}
 	warnings := t.marked(t.now())
 	t.mu.Unlock()
@@ -57,6 +82,14 @@ func (t *Tree) SetLimit(limit Limit, amount int64) (old int64, err error) {
 	t.changed()
 	t.tell(warnings)
 	return old, nil
+}
+
+// Renewal is the time to live that SetLimit has set: what a sandbox has from its
+// next renewal on. 0: it was not changed, and a renewal adds one estimate.
+func (t *Tree) Renewal() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.renewal
 }
 
 // Changed returns a channel that is closed at the next change of a limit.

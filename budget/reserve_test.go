@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -196,6 +197,8 @@ func TestSetLimit(t *testing.T) {
 	}{
 		{budget.LimitSteps, 3, 10}, {budget.LimitToolCalls, 2, 10}, {budget.LimitTokens, 100, 200_000},
 		{budget.LimitCost, 5, int64(budget.Dollar)}, {budget.LimitWallTime, int64(time.Hour), int64(5 * time.Minute)},
+		{budget.LimitMaxCallTimeout, int64(10 * time.Minute), int64(2 * time.Minute)}, {budget.LimitCallTimeout, int64(5 * time.Minute), int64(time.Minute)},
+		{budget.LimitOutputBytes, 4096, 16 << 10}, {budget.LimitOutputLines, 8, 400}, {budget.LimitTTL, int64(2 * time.Minute), 0},
 	} {
 		changed := tree.Changed()
 		if old, err := tree.SetLimit(c.limit, c.to); err != nil || old != c.from {
@@ -224,12 +227,24 @@ func TestSetLimit(t *testing.T) {
 		t.Error("the lowered limit of tokens is not kept")
 	}
 
+	if tree.Renewal() != 2*time.Minute || tree.Began() != budget.Quick() {
+		t.Errorf("renewed by %v; it began with %+v", tree.Renewal(), tree.Began())
+	}
 	before := tree.Limits()
 	if _, err := tree.SetLimit(budget.LimitSteps, 0); err == nil {
 		t.Error("a limit was switched off")
 	}
-	if _, ok := errors.AsType[*budget.FixedError](func() error { _, err := tree.SetLimit(budget.LimitOutputBytes, 4096); return err }()); !ok {
-		t.Error("what the tools were made with was changed")
+	for limit, amount := range map[budget.Limit]int64{budget.LimitMaxCallTimeout: int64(time.Second), budget.LimitCallTimeout: int64(time.Hour),
+		budget.LimitOutputBytes: 5, budget.LimitOutputLines: 7, budget.LimitTTL: int64(time.Minute)} {
+		if _, ok := errors.AsType[*budget.InvalidError](func() error { _, err := tree.SetLimit(limit, amount); return err }()); !ok {
+			t.Errorf("%s was set to %d", limit, amount)
+		}
+	}
+	for _, limit := range []budget.Limit{"max_luck", budget.LimitProviderOverrun} {
+		_, err := tree.SetLimit(limit, 7)
+		if e, ok := errors.AsType[*budget.UnknownError](err); !ok || !strings.Contains(e.Hint(), "max_call_timeout") {
+			t.Errorf("%s: %v", limit, err)
+		}
 	}
 	if tree.Limits() != before {
 		t.Errorf("%+v, then %+v", before, tree.Limits())

@@ -22,6 +22,7 @@ type Tree struct {
 	now   func() time.Time
 	warn  func(Warning)
 	start time.Time
+	began Limits
 
 	mu     sync.Mutex
 	limits Limits
@@ -34,6 +35,8 @@ type Tree struct {
 	waits  int           // open Waiting calls
 	since  time.Time
 	waited time.Duration // without the waits that are open
+
+	renewal time.Duration // see Renewal
 }
 
 // NewTree starts the run's clock. Invalid limits are an error (see
@@ -45,10 +48,13 @@ func NewTree(l Limits, o TreeOptions) (*Tree, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Tree{limits: l, now: o.Now, warn: o.Warn, start: o.Now(), told: marks{}, clocks: map[*clock]bool{}, moved: make(chan struct{})}, nil
+	return &Tree{began: l, limits: l, now: o.Now, warn: o.Warn, start: o.Now(), told: marks{}, clocks: map[*clock]bool{}, moved: make(chan struct{})}, nil
 }
 
-// Limits returns the limits in force now; SetLimit changes some of them.
+// Began returns the limits that the run began with.
+func (t *Tree) Began() Limits { return t.began }
+
+// Limits returns the limits in force now; SetLimit changes them.
 func (t *Tree) Limits() Limits {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -107,6 +107,9 @@ func begin(o *Options) (_ *runner, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkTools(o.Tools, o.Limits.MaxCallTimeout); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
 		return nil, err
 	}

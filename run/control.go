@@ -7,25 +7,11 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/audit"
-	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/run/control"
 )
-
-// LimitChange is a limit that was changed while the run worked.
-type LimitChange struct {
-	Time time.Time    `json:"time"`
-	Name budget.Limit `json:"name"`
-	Old  string       `json:"old"`
-	New  string       `json:"new"`
-	// Amount is New in the unit of the limit.
-	Amount int64  `json:"amount"`
-	UID    uint32 `json:"uid"` // who changed it
-	PID    int32  `json:"pid"`
-}
 
 // ControlRecord is the data of audit.KindControl: what somebody did to the run.
 type ControlRecord struct {
@@ -158,35 +144,6 @@ func (d *desk) open() error {
 		return &control.Error{Code: control.CodeEnding, Message: "the run is about to end"}
 	}
 	return nil
-}
-
-// Limit implements control.Handler. A change that cannot be recorded is undone.
-func (d *desk) Limit(_ context.Context, by control.Peer, limit budget.Limit, amount int64) (control.Change, error) {
-	if err := d.open(); err != nil {
-		return control.Change{}, err
-	}
-	d.changing.Lock()
-	defer d.changing.Unlock()
-	r := d.r
-	old, err := r.tree.SetLimit(limit, amount)
-	if err != nil {
-		return control.Change{}, &control.Error{Code: control.CodeInvalid, Message: err.Error(), Advice: hintOf(err)}
-	}
-	c := LimitChange{Time: time.Now(), Name: limit, Old: limit.Format(old), New: limit.Format(amount), Amount: amount, UID: by.UID, PID: by.PID}
-	if err := d.record(audit.KindLimit, c); err != nil {
-		_, undone := r.tree.SetLimit(limit, old)
-		return control.Change{}, errors.Join(err, undone)
-	}
-	r.mu.Lock()
-	r.report.LimitChanges = append(r.report.LimitChanges, c)
-	for i := range r.report.Limits {
-		if l := &r.report.Limits[i]; l.Name == string(limit) && l.Layer == limit.Layer() {
-			l.Value = c.New
-		}
-	}
-	r.mu.Unlock()
-	r.emit(Event{Kind: EventWarning, Text: fmt.Sprintf("%s is now %s; it was %s (changed by uid %d)", limit, c.New, c.Old, by.UID)})
-	return control.Change{Limit: limit, Old: c.Old, New: c.New}, nil
 }
 
 // record is runner.record for other goroutines than the run's own.

@@ -53,7 +53,7 @@ func TestLimitOfALiveRun(t *testing.T) {
 		if after, err := c.Status(ctx); err != nil || !after.Deadline.Equal(before.Deadline.Add(5*time.Minute)) {
 			t.Errorf("the deadline went from %s to %s, %v", before.Deadline, after.Deadline, err)
 		}
-		for limit, amount := range map[budget.Limit]int64{budget.LimitOutputBytes: 4096, budget.LimitTTL: int64(time.Hour), "max_luck": 7} {
+		for limit, amount := range map[budget.Limit]int64{budget.LimitOutputBytes: 5, budget.LimitMaxCallTimeout: int64(time.Second), budget.LimitTTL: int64(time.Minute), "max_luck": 7} {
 			_, err := c.Limit(ctx, limit, amount)
 			if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeInvalid || e.Hint() == "" {
 				t.Errorf("%s: %v", limit, err)

@@ -168,10 +168,14 @@ func (k *renewer) renew(ctx context.Context, next budget.Lease) error {
 	}
 }
 
+// current is the lease, as the next renewal goes by the limits in force.
 func (k *renewer) current() budget.Lease {
+	renewal := k.r.tree.Renewal()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.lease
+	l := k.lease
+	l.Renewal = renewal
+	return l
 }
 
 // life is how long the sandbox lives, as things are now, without the time for

@@ -201,9 +201,7 @@ func (r *runner) follow(s saying) error {
 		if err := json.Unmarshal(s.data, &c); err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.report.LimitChanges = append(r.report.LimitChanges, c)
-		r.mu.Unlock()
+		r.limitChanged(c)
 		_, err := r.tree.SetLimit(c.Name, c.Amount)
 		return err
 	case audit.KindRound:

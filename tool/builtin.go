@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -26,7 +27,8 @@ const DefaultMaxWrite = 1 << 20
 // Budget and Finish are required.
 type Options struct {
 	Sandbox *sandbox.Sandbox
-	// Budget gives the limits that are enforced and described.
+	// Budget gives the limits: those in force when a call begins are enforced. The
+	// descriptions name those of the beginning, so that they never change.
 	Budget *budget.Tree
 	// Masker masks what files and logs hold, and what errors and the record of
 	// the network say; commands' output is masked with Sandbox's.
@@ -72,7 +74,7 @@ type Options struct {
 
 type builtin struct {
 	Options
-	limits  budget.Limits
+	began   budget.Limits // what the tools are described with
 	cwd     string
 	roots   []string
 	gone    atomic.Bool
@@ -96,7 +98,7 @@ func Builtin(o Options) (*Set, error) {
 	if err := o.Sessions.check(); err != nil {
 		return nil, err
 	}
-	b := &builtin{Options: o, sessions: map[string]*openSession{}, ended: map[string]string{}, limits: o.Budget.Limits(), cwd: o.Sandbox.Info().Cwd}
+	b := &builtin{Options: o, sessions: map[string]*openSession{}, ended: map[string]string{}, began: o.Budget.Began(), cwd: o.Sandbox.Info().Cwd}
 	b.roots = []string{b.cwd, execd.SpillDir}
 	for _, p := range o.ReadPrefixes {
 		if !path.IsAbs(p) || path.Clean(p) == "/" {
@@ -166,6 +168,7 @@ func (b *builtin) guard(name string, run func(context.Context, Call) Result) fun
 			}
 			c = allowed
 		}
+		c.limits = b.Budget.Limits()
 		r := run(ctx, c)
 		r.Edited = b.Masker.String(c.Edited)
 		if r.Err != nil && (r.Err.Code == CodeSandboxGone || r.Err.Code == CodeSandboxLost) {
@@ -224,8 +227,14 @@ func quoteJSON(s string) string {
 	return string(b)
 }
 
-// seconds is a duration as a model writes it.
-func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+// seconds is a duration as a model writes it; what no duration can be is the
+// longest there is.
+func seconds(n float64) time.Duration {
+	if n >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(n * float64(time.Second))
+}
 
 // whole is how many whole seconds a limit has, at least one.
 func whole(d time.Duration) int64 { return max(1, int64(d/time.Second)) }

@@ -11,8 +11,10 @@ import (
 	"github.com/rein-sh/rein/sandbox"
 )
 
+// runTool has no maximum in its schema where a limit of the run is one: that may
+// be changed, and the schema may not.
 func (b *builtin) runTool() Tool {
-	def, most := whole(b.limits.CallTimeout), whole(b.limits.MaxCallTimeout)
+	def, most := whole(b.began.CallTimeout), whole(b.began.MaxCallTimeout)
 	return Tool{Definition: Definition{
 		Name: RunCommand,
 		Description: fmt.Sprintf("Run one shell command in the sandbox and wait for its end. Each command is a fresh process in %s: commands share files, not variables or the directory; "+
@@ -26,14 +28,14 @@ func (b *builtin) runTool() Tool {
 			"With output \"tail\" only the last lines are shown (lines, default %d), with the spill's path and line count. Colours and overwritten progress are not shown. "+
 			"binary names streams that are no text, of which U+FFFD stands for bytes that cannot be shown: look at such data with od or base64. Prefer quiet commands. Use read_file for files over 1 MB. "+
 			"Processes that a command leaves behind are killed when it ends, unless it is in the background.",
-			b.cwd, def, most, kib(b.limits.OutputBytes), b.limits.OutputLines, DefaultTailLines),
+			b.cwd, def, most, kib(b.began.OutputBytes), b.began.OutputLines, DefaultTailLines),
 		Schema: objectSchema(nil,
 			property{"command", `{"type":"string","minLength":1,"description":"one shell command; required unless wait is given"}`},
-			property{"timeout_seconds", fmt.Sprintf(`{"type":"integer","minimum":1,"maximum":%d,"description":"default %d, at most %d; with background at most what is left of the task's time; with wait how long to wait"}`,
-				max(most, whole(b.limits.MaxWallTime)), def, most)},
+			property{"timeout_seconds", fmt.Sprintf(`{"type":"integer","minimum":1,"description":"default %d, at most %d; with background at most what is left of the task's time; with wait how long to wait"}`,
+				def, most)},
 			property{"cwd", `{"type":"string","minLength":1,"description":"directory to start in; default is the workspace"}`},
 			property{"output", `{"type":"string","enum":["preview","tail"],"description":"what is shown of long output; default preview"}`},
-			property{"lines", fmt.Sprintf(`{"type":"integer","minimum":1,"maximum":%d,"description":"with output tail: how many lines, default %d"}`, b.limits.OutputLines, DefaultTailLines)},
+			property{"lines", fmt.Sprintf(`{"type":"integer","minimum":1,"description":"with output tail: how many lines, default %d"}`, DefaultTailLines)},
 			property{"background", `{"type":"boolean","description":"return at once and let it run on"}`},
 			property{"wait", `{"type":"string","minLength":1,"description":"id of a background command: wait for its end instead of starting one"}`}),
 	}, Run: b.run}
@@ -53,12 +55,12 @@ type runArgs struct {
 const DefaultTailLines = 50
 
 // last is how many lines are shown of the end alone; 0 where the preview is.
-func (a runArgs) last() int {
+func (a runArgs) last(c Call) int {
 	switch {
 	case a.Output != "tail":
 		return 0
 	case a.Lines > 0:
-		return int(a.Lines)
+		return int(min(a.Lines, float64(c.limits.OutputLines)))
 	}
 	return DefaultTailLines
 }
@@ -81,18 +83,18 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 	case args.Wait == "" && args.Command == "":
 		return Fail(OpArguments, CodeInvalidArguments, "arguments/command: it is missing", "give a command, or wait for one in the background")
 	}
-	timeout, res := b.timeout(args, c.Begun)
+	timeout, res := b.timeout(c, args)
 	if res != nil {
 		return *res
 	}
 	if args.Wait != "" {
-		return b.wait(ctx, args, timeout)
+		return b.wait(ctx, c, args, timeout)
 	}
 	r, err := b.runCommand(ctx, sandbox.Command{
 		CallID: c.ID, Tool: RunCommand, Shell: args.Command, Cwd: args.Cwd, Timeout: timeout,
-		Background: args.Background, Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
+		Background: args.Background, Progress: c.Progress, Capture: max(minCapture, 4*c.limits.OutputBytes),
 	})
-	res2 := b.shown(r, args.last())
+	res2 := b.shown(c, r, args.last(c))
 	if err != nil {
 		res2.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}
@@ -102,35 +104,38 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 
 // timeout is how long this call may take. Work in the background may take what
 // is left of the run, if the sandbox is not about to end before that.
-func (b *builtin) timeout(args runArgs, begun bool) (time.Duration, *Result) {
+func (b *builtin) timeout(c Call, args runArgs) (time.Duration, *Result) {
 	asked := seconds(args.Timeout)
 	if args.Background {
-		return b.backgroundTimeout(asked, begun)
+		return b.backgroundTimeout(c, asked)
 	}
-	if asked > b.limits.MaxCallTimeout {
-		r := Fail(OpArguments, CodeTimeoutTooLong, fmt.Sprintf("arguments/timeout_seconds: %d is more than %d", int64(args.Timeout), whole(b.limits.MaxCallTimeout)),
-			"ask for less, or run the command with background and wait for it")
-		return 0, &r
+	if most := c.limits.MaxCallTimeout; asked > most {
+		if !c.Begun { // that had begun when it might
+			r := Fail(OpArguments, CodeTimeoutTooLong, fmt.Sprintf("arguments/timeout_seconds: %d is more than %d", whole(asked), whole(most)),
+				"ask for less, or run the command with background and wait for it")
+			return 0, &r
+		}
+		asked = most
 	}
-	return b.callTimeout(asked, asked > 0 && args.Wait == "", begun)
+	return b.callTimeout(asked, asked > 0 && args.Wait == "", c.Begun)
 }
 
-func (b *builtin) backgroundTimeout(asked time.Duration, begun bool) (time.Duration, *Result) {
+func (b *builtin) backgroundTimeout(c Call, asked time.Duration) (time.Duration, *Result) {
 	left := b.Budget.Remaining()
 	if asked == 0 || asked > left {
 		asked = left
 	}
 	if asked <= 0 {
 		r := b.explain(OpRun, &budget.Breach{Limit: budget.LimitWallTime, Flag: budget.LimitWallTime.Flag(),
-			Used: int64(b.limits.MaxWallTime), Max: int64(b.limits.MaxWallTime)})
+			Used: int64(c.limits.MaxWallTime), Max: int64(c.limits.MaxWallTime)})
 		return 0, &r
 	}
-	if begun || b.Left == nil {
+	if c.Begun || b.Left == nil {
 		return asked, nil
 	}
 	// What it prints gives the sandbox more time, so only the end that is near
 	// bounds it: nearer than a call may take by default.
-	if left = b.Left(); left >= b.limits.CallTimeout {
+	if left = b.Left(); left >= c.limits.CallTimeout {
 		return asked, nil
 	}
 	return fits(asked, left, true)
@@ -173,7 +178,7 @@ func fits(timeout, left time.Duration, asked bool) (time.Duration, *Result) {
 
 // wait polls a background command: its result when it has ended in time, else
 // what it has printed so far.
-func (b *builtin) wait(ctx context.Context, args runArgs, timeout time.Duration) Result {
+func (b *builtin) wait(ctx context.Context, c Call, args runArgs, timeout time.Duration) Result {
 	id := args.Wait
 	short, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -190,41 +195,41 @@ func (b *builtin) wait(ctx context.Context, args runArgs, timeout time.Duration)
 		if status.Result != nil {
 			r = *status.Result
 		}
-		res := b.shown(r, args.last())
+		res := b.shown(c, r, args.last(c))
 		res.Background = bg
 		if res.Stdout == "" && res.Stderr == "" && status.Bytes > 0 {
-			b.showLog(ctx, &res, status, args.last())
+			b.showLog(ctx, c, &res, status, args.last(c))
 		}
 		res.Diagnosis = b.diagnose(ctx, &res, "")
 		return res
 	}
 	res := Result{Background: bg, OutputBytes: status.Bytes}
-	b.showLog(ctx, &res, status, args.last())
+	b.showLog(ctx, c, &res, status, args.last(c))
 	return res
 }
 
 // showLog shows the end of a background command's log as stdout: both streams,
 // in the order they came.
-func (b *builtin) showLog(ctx context.Context, res *Result, status sandbox.CommandStatus, last int) {
-	from := max(0, status.Bytes-int64(b.limits.OutputBytes))
+func (b *builtin) showLog(ctx context.Context, c Call, res *Result, status sandbox.CommandStatus, last int) {
+	from := max(0, status.Bytes-int64(c.limits.OutputBytes))
 	data, _, err := b.Sandbox.Logs(ctx, status.CallID, from)
 	if err != nil {
 		res.Err = Explain(OpWait, b.Sandbox.ID(), err)
 		return
 	}
-	data = data[:min(len(data), b.limits.OutputBytes)]
+	data = data[:min(len(data), c.limits.OutputBytes)]
 	shown := evidence.Show(evidence.Stream{
 		Bytes: from + int64(len(data)), Lines: max(status.Lines, 1), Tail: data,
-	}, evidence.Stream{}, evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Last: last, Masker: b.Masker})
+	}, evidence.Stream{}, evidence.Options{Bytes: c.limits.OutputBytes, Lines: c.limits.OutputLines, Last: last, Masker: b.Masker})
 	res.Stdout, res.Stderr = shown.Stdout.Text, ""
 	res.account(shown)
 }
 
 // result turns the result of a command into that of the call.
-func (b *builtin) result(r sandbox.Result) Result { return b.shown(r, 0) }
+func (b *builtin) result(c Call, r sandbox.Result) Result { return b.shown(c, r, 0) }
 
 // shown is result with no more than so many lines of the end; 0 for a preview.
-func (b *builtin) shown(r sandbox.Result, last int) Result {
+func (b *builtin) shown(c Call, r sandbox.Result, last int) Result {
 	stdout, stderr := r.Printed()
 	res := Result{
 		OK: r.OK(), ExitCode: r.ExitCode, Timeout: r.TimedOut(), DurationMS: r.DurationMS, Signal: r.Signal,
@@ -236,7 +241,7 @@ func (b *builtin) shown(r sandbox.Result, last int) Result {
 		return res
 	}
 	shown := evidence.Show(evidence.Stream(stdout), evidence.Stream(stderr),
-		evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Last: last, Masker: b.Sandbox.Masker()})
+		evidence.Options{Bytes: c.limits.OutputBytes, Lines: c.limits.OutputLines, Last: last, Masker: b.Sandbox.Masker()})
 	res.Stdout, res.Stderr = shown.Stdout.Text, shown.Stderr.Text
 	res.account(shown)
 	if r.Spill != nil {
@@ -245,7 +250,7 @@ func (b *builtin) shown(r sandbox.Result, last int) Result {
 			res.Spill = res.Kept
 		}
 	}
-	res.shorten = b.shortenOutput(r, last)
+	res.shorten = b.shortenOutput(c, r, last)
 	res.Err = exitError(r)
 	return res
 }

@@ -52,6 +52,15 @@ func (p Program) cwd(workspace string) string {
 	return path.Join(workspace, p.Cwd)
 }
 
+// Timeout is what each of its calls may take, 0 being the run's own and a
+// function's.
+func (c Custom) Timeout() time.Duration {
+	if c.program == nil {
+		return 0
+	}
+	return c.program.Timeout
+}
+
 func (c Custom) bind(b *builtin) (Tool, error) {
 	if c.run == nil {
 		return Tool{}, errors.New("tool: a custom tool is made by Program.Tool or Func")
@@ -342,9 +351,9 @@ func (b *builtin) program(ctx context.Context, c Call, p Program) Result {
 	}
 	r, err := b.Sandbox.Run(ctx, sandbox.Command{
 		CallID: c.ID, Tool: p.Name, Shell: CommandLine(argv), Argv: argv, Cwd: cwd, Env: p.Env, Timeout: timeout,
-		Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
+		Progress: c.Progress, Capture: max(minCapture, 4*c.limits.OutputBytes),
 	})
-	res := b.result(r)
+	res := b.result(c, r)
 	if err != nil {
 		res.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}

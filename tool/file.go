@@ -23,7 +23,7 @@ func (b *builtin) readTool() Tool {
 			"When there is more, truncated is true and file.next_offset is the offset to read on from. "+
 			"Only regular files beneath %s; files where credentials are kept (.env, .ssh, .aws, .netrc, .npmrc and the like) stay closed. "+
 			"file.sha256, given when the whole file was read, is what write_file takes as expected_hash.",
-			kib(b.limits.OutputBytes), b.limits.OutputLines, strings.Join(b.roots, ", ")),
+			kib(b.began.OutputBytes), b.began.OutputLines, strings.Join(b.roots, ", ")),
 		Schema: objectSchema([]string{"path"},
 			property{"path", `{"type":"string","minLength":1,"description":"absolute, or relative to the workspace"}`},
 			property{"offset", `{"type":"integer","minimum":0,"maximum":9007199254740991,"description":"where to begin"}`},
@@ -77,7 +77,7 @@ func (b *builtin) read(ctx context.Context, c Call) Result {
 	if fault != nil {
 		return Result{Err: fault}
 	}
-	o := sandbox.ReadOptions{Access: sandbox.Access{CallID: c.ID, Tool: ReadFile, Root: at.root}, Max: int64(b.limits.OutputBytes)}
+	o := sandbox.ReadOptions{Access: sandbox.Access{CallID: c.ID, Tool: ReadFile, Root: at.root}, Max: int64(c.limits.OutputBytes)}
 	limit := int64(args.Limit)
 	if args.Unit == "bytes" {
 		o.Offset = int64(args.Offset)
@@ -86,7 +86,7 @@ func (b *builtin) read(ctx context.Context, c Call) Result {
 		}
 	} else {
 		o.Line = max(1, int64(args.Offset))
-		o.Lines = int64(b.limits.OutputLines)
+		o.Lines = int64(c.limits.OutputLines)
 		if limit > 0 {
 			o.Lines = min(o.Lines, limit)
 		}
@@ -124,7 +124,7 @@ func (b *builtin) show(name string, args readArgs, o sandbox.ReadOptions, conten
 			if i := bytes.LastIndexByte(data, '\n'); i >= 0 {
 				data = data[:i+1]
 			} else {
-				return Fail(OpRead, CodeTooLarge, fmt.Sprintf("line %d of %s is longer than %s", o.Line, name, kib(b.limits.OutputBytes)),
+				return Fail(OpRead, CodeTooLarge, fmt.Sprintf("line %d of %s is longer than %s", o.Line, name, kib(int(o.Max))),
 					`read it with unit "bytes"`)
 			}
 		}

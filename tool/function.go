@@ -101,7 +101,7 @@ func (b *builtin) invoke(ctx context.Context, c Call, timeout time.Duration, f f
 		return Fail(OpRun, CodeFunctionFailed, c.Name+": "+evidence.Cut(err.Error(), 500), "")
 	}
 	shown := evidence.Show(evidence.Stream{Head: []byte(text), Bytes: int64(len(text)), Lines: int64(strings.Count(text, "\n")) + 1},
-		evidence.Stream{}, evidence.Options{Bytes: b.limits.OutputBytes, Lines: b.limits.OutputLines, Masker: b.Masker})
+		evidence.Stream{}, evidence.Options{Bytes: c.limits.OutputBytes, Lines: c.limits.OutputLines, Masker: b.Masker})
 	res := Result{OK: true, Stdout: shown.Stdout.Text, OutputBytes: int64(len(text))}
 	res.account(shown)
 	return res

@@ -9,7 +9,7 @@ import (
 )
 
 func (b *builtin) createTool() Tool {
-	limit := whole(b.limits.MaxWallTime + budget.Margin)
+	limit := whole(b.began.MaxWallTime + budget.Margin)
 	props := []property{{"ttl_seconds", fmt.Sprintf(
 		`{"type":"integer","minimum":120,"maximum":%d,"description":"time to live from now; it can only shorten the sandbox's life"}`, limit)}}
 	if b.Target != "" {

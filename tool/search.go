@@ -25,7 +25,7 @@ func (b *builtin) searchTool() Tool {
 	return Tool{Definition: Definition{
 		Name: Search,
 		Description: fmt.Sprintf("Find the lines of one file that match a pattern, also in long output that was spilled. stdout has each line with its number and a colon before it, at most %d of them and %s; "+
-			"matches says how many there are in all. When there are more, truncated is true and file.next_offset is the line to search on from. The same files as %s opens.", MaxMatches, kib(b.limits.OutputBytes), ReadFile),
+			"matches says how many there are in all. When there are more, truncated is true and file.next_offset is the line to search on from. The same files as %s opens.", MaxMatches, kib(b.began.OutputBytes), ReadFile),
 		Schema: objectSchema([]string{"path", "pattern"},
 			property{"path", `{"type":"string","minLength":1,"description":"absolute, or relative to the workspace"}`},
 			property{"pattern", fmt.Sprintf(`{"type":"string","minLength":1,"maxLength":%d,"description":"a regular expression (RE2), matched in each line"}`, maxPattern)},
@@ -73,7 +73,7 @@ func (b *builtin) search(ctx context.Context, c Call) Result {
 	if info.Size > maxSearched {
 		return Fail(OpRead, CodeTooLarge, fmt.Sprintf("%s has %d bytes, more than %d", at.path, info.Size, maxSearched), "search it with a command")
 	}
-	m := &matcher{re: re, from: max(1, int64(args.Offset)), most: DefaultMatches, room: b.limits.OutputBytes}
+	m := &matcher{re: re, from: max(1, int64(args.Offset)), most: DefaultMatches, room: c.limits.OutputBytes}
 	if args.Limit > 0 {
 		m.most = int(args.Limit)
 	}

@@ -45,7 +45,6 @@ type openSession struct {
 }
 
 func (b *builtin) sessionTools() []Tool {
-	most := whole(b.limits.MaxCallTimeout)
 	id := property{"session_id", fmt.Sprintf(`{"type":"string","minLength":1,"description":"what %s returned"}`, SessionCreate)}
 	return []Tool{
 		{Definition: Definition{
@@ -63,7 +62,7 @@ func (b *builtin) sessionTools() []Tool {
 				"exit ends the command, not the session. Nothing runs in the background, and one command at a time.", RunCommand),
 			Schema: objectSchema([]string{"session_id", "command"}, id,
 				property{"command", `{"type":"string","minLength":1,"description":"one shell command"}`},
-				property{"timeout_seconds", fmt.Sprintf(`{"type":"integer","minimum":1,"maximum":%d,"description":"default %d, at most %d"}`, most, whole(b.limits.CallTimeout), most)}),
+				property{"timeout_seconds", fmt.Sprintf(`{"type":"integer","minimum":1,"description":"default %d, at most %d"}`, whole(b.began.CallTimeout), whole(b.began.MaxCallTimeout))}),
 		}, Run: b.runInSession},
 		{Definition: Definition{
 			Name: SessionClose, Description: "Close a session that is not needed any more. Files stay; its variables are gone.",
@@ -214,7 +213,7 @@ func (b *builtin) runInSession(ctx context.Context, c Call) Result {
 	if err != nil {
 		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 	}
-	timeout, fault := b.timeout(runArgs{Timeout: args.Timeout}, c.Begun)
+	timeout, fault := b.timeout(c, runArgs{Timeout: args.Timeout})
 	if fault != nil {
 		return *fault
 	}
@@ -224,9 +223,9 @@ func (b *builtin) runInSession(ctx context.Context, c Call) Result {
 	}
 	r, err := b.Sandbox.Run(ctx, sandbox.Command{
 		CallID: c.ID, Tool: SessionRun, Session: args.ID, Shell: args.Command, Timeout: timeout,
-		Progress: c.Progress, Capture: max(minCapture, 4*b.limits.OutputBytes),
+		Progress: c.Progress, Capture: max(minCapture, 4*c.limits.OutputBytes),
 	})
-	res := b.result(r)
+	res := b.result(c, r)
 	if st := r.Session; st != nil {
 		res.Diagnosis = b.diagnose(ctx, &res, st.Cwd)
 	}

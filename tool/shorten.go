@@ -28,11 +28,11 @@ func (r Result) Shortened(bytes int) Result {
 
 // shortenOutput shows less of a command's output: of the last lines where those
 // alone were asked for.
-func (b *builtin) shortenOutput(from sandbox.Result, last int) func(*Result, int) {
+func (b *builtin) shortenOutput(c Call, from sandbox.Result, last int) func(*Result, int) {
 	return func(r *Result, bytes int) {
 		stdout, stderr := from.Printed()
 		shown := evidence.Show(evidence.Stream(stdout), evidence.Stream(stderr),
-			evidence.Options{Bytes: min(bytes, b.limits.OutputBytes), Lines: b.limits.OutputLines, Last: last, Masker: b.Sandbox.Masker()})
+			evidence.Options{Bytes: min(bytes, c.limits.OutputBytes), Lines: c.limits.OutputLines, Last: last, Masker: b.Sandbox.Masker()})
 		r.Stdout, r.Stderr = shown.Stdout.Text, shown.Stderr.Text
 		r.account(shown)
 		if r.Truncated && r.Spill == nil {

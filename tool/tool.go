@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -65,6 +66,8 @@ type Call struct {
 	Place *Place
 	// Progress, when set, is told how many bytes of output there are so far.
 	Progress func(bytes int64)
+
+	limits budget.Limits // in force when it began, see builtin.guard
 }
 
 // Place is the state of a session.

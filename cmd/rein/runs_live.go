@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/rein-sh/rein/budget"
-	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/run/control"
 	"github.com/spf13/cobra"
@@ -71,92 +68,6 @@ func (a *app) dialRun(ctx context.Context, id string) (*control.Client, string, 
 		return nil, dir, usage("rein runs ls shows which runs work", "run %s: %s", id, err)
 	}
 	return c, dir, err
-}
-
-// count is a number with an optional k, m or g.
-type count int64
-
-func (c *count) UnmarshalText(text []byte) error {
-	t := strings.ToLower(strings.TrimSpace(string(text)))
-	factor := int64(1)
-	for suffix, f := range map[string]int64{"k": 1e3, "m": 1e6, "g": 1e9} {
-		if n, ok := strings.CutSuffix(t, suffix); ok {
-			t, factor = n, f
-			break
-		}
-	}
-	n, err := strconv.ParseFloat(strings.ReplaceAll(t, "_", ""), 64)
-	if v := n * float64(factor); err != nil || !(v >= 1 && v < 1<<53) || v != float64(int64(v)) {
-		return fmt.Errorf("%q is no number above zero; write one such as 500000, 500k or 2m", text)
-	}
-	*c = count(n * float64(factor))
-	return nil
-}
-
-func (c count) MarshalText() ([]byte, error) { return []byte(strconv.FormatInt(int64(c), 10)), nil }
-
-const runsLimitHelp = `Raises or lowers limits of a run that works. A limit that is lowered below what is
-used stops the run at its next step, with a last turn and a report. The change is in
-the run's record and its report, with who made it.
-
-  rein runs limit last --max-tokens 2m --max-wall-time 1h`
-
-func (a *app) runsLimitCommand() *cobra.Command {
-	var steps, calls, tokens count
-	var wall config.Duration
-	var dollars float64
-	var asJSON bool
-	cmd := &cobra.Command{Use: "limit ID", Short: "raise or lower limits of a run that works", Long: runsLimitHelp, Args: exactly("ID")}
-	fl := cmd.Flags()
-	name := func(l budget.Limit) string { return strings.TrimPrefix(l.Flag(), "--") }
-	number := func(p *count, l budget.Limit, help string) {
-		fl.Var(textValue[count, *count]{p, "N"}, name(l), help)
-	}
-	number(&steps, budget.LimitSteps, "replies of the model")
-	number(&calls, budget.LimitToolCalls, "tool calls")
-	fl.Var(textValue[config.Duration, *config.Duration]{&wall, "duration"}, name(budget.LimitWallTime), "time from the start of the run to its end")
-	number(&tokens, budget.LimitTokens, "tokens, input and output together, such as 2m")
-	fl.Float64Var(&dollars, name(budget.LimitCost), 0, "`DOLLARS` of the run")
-	fl.BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := refuseZero(cmd); err != nil {
-			return err
-		}
-		type want struct {
-			limit  budget.Limit
-			amount int64
-		}
-		var wants []want
-		for _, w := range []want{{budget.LimitSteps, int64(steps)}, {budget.LimitToolCalls, int64(calls)}, {budget.LimitWallTime, int64(wall)},
-			{budget.LimitTokens, int64(tokens)}, {budget.LimitCost, int64(budget.Dollars(dollars))}} {
-			if w.amount != 0 {
-				wants = append(wants, w)
-			}
-		}
-		if len(wants) == 0 {
-			return usage("such as --max-tokens 2m", "%s: no limit is given", cmd.CommandPath())
-		}
-		c, _, err := a.dialRun(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		changes := []control.Change{}
-		for _, w := range wants {
-			ch, err := c.Limit(cmd.Context(), w.limit, w.amount)
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.limit.Flag(), err)
-			}
-			if changes = append(changes, ch); !asJSON {
-				fmt.Fprintf(a.out, "%s: %s → %s\n", cleanLine(string(ch.Limit)), cleanLine(ch.Old), cleanLine(ch.New))
-			}
-		}
-		if asJSON {
-			return a.printJSON(changes)
-		}
-		return nil
-	}
-	return cmd
 }
 
 const runsApproveHelp = `Answers the question of that id, which a run waits for. Without QUESTION it shows what
