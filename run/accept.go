@@ -147,13 +147,15 @@ func (r *runner) judge(ctx context.Context, checks []Check, patch string) (resul
 		defer func() { err = errors.Join(err, r.dismiss(ctx, box)) }()
 		court.box, court.left = box, func() time.Duration { return time.Until(end) - cleanupTime }
 	}
-	if err := court.open(ctx); err != nil {
-		return nil, err
-	}
-	defer court.close(ctx)
-	for _, c := range checks {
+	for i, c := range checks {
 		res, fault := court.check(ctx, c)
 		results, err = append(results, res), errors.Join(err, fault)
+		if c.File != nil || i == len(checks)-1 {
+			continue
+		}
+		if fault := court.clear(ctx, res.Name); fault != nil { // the next could not be believed
+			return results, errors.Join(err, fault)
+		}
 	}
 	return results, err
 }
@@ -163,30 +165,55 @@ type court struct {
 	r    *runner
 	box  *sandbox.Sandbox
 	left func() time.Duration
-	home string // empty where files cannot be moved
 }
 
-// open makes the directory that is home to the checks' commands. Nobody else runs
+// open makes the directory that is home to a check's command. Nobody else runs
 // here who could have a part in it.
-func (c *court) open(ctx context.Context) error {
-	if !c.box.Features().CallIDs {
-		return nil
+func (c *court) open(ctx context.Context) (home string, err error) {
+	if !c.box.Features().CallIDs { // files cannot be moved
+		return "", nil
 	}
-	home := "/tmp/rein-check-" + strings.ToLower(rand.Text())
+	home = "/tmp/rein-check-" + strings.ToLower(rand.Text())
 	if err := c.box.Mkdir(ctx, path.Join(home, "tmp"), 0o700, access("/tmp")); err != nil {
-		return fmt.Errorf("the checks' home: %w", err)
+		return "", fmt.Errorf("its home: %w", err)
 	}
-	c.home = home
-	return nil
+	return home, nil
 }
 
-func (c *court) close(ctx context.Context) {
-	if c.home == "" {
+func (c *court) close(ctx context.Context, home string) {
+	if home == "" {
 		return
 	}
-	if err := c.box.Remove(ctx, c.home, access("/tmp")); err != nil {
-		c.r.warn("the checks' home could not be removed: %v", err)
+	if err := c.box.Remove(ctx, home, access("/tmp")); err != nil {
+		c.r.warn("the home of a check could not be removed: %v", err)
 	}
+}
+
+// clearTimeout bounds what is done between two checks.
+const clearTimeout = time.Minute
+
+// clear takes back what the check of that name may have done to those after it:
+// it may well have run what the worker made. What it left running is ended, and
+// what is protected made what it was.
+func (c *court) clear(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, min(clearTimeout, max(0, c.left())))
+	defer cancel()
+	if _, err := c.box.Clear(ctx, sandbox.Access{Tool: "rein"}); err != nil && sandbox.KindOf(err) != sandbox.KindUnsupported {
+		return fmt.Errorf("what the check %s left running could not be ended: %w", name, err)
+	}
+	if len(c.r.o.Protect) == 0 || !c.box.Features().CallIDs {
+		return nil
+	}
+	p := newPatcher(ctx, c.r, c.box, nil)
+	if err := p.look(); err != nil {
+		return fmt.Errorf("what the check %s did to protected files is not known: %w", name, err)
+	}
+	for i, g := range breaches(p.protected) {
+		if c.r.warn("the check %s %s; it was put back for the next", name, g); i+1 == maxTold {
+			c.r.warn("the check %s may have changed more protected files", name)
+		}
+	}
+	return c.r.restore(ctx, c.box, p.breached, name)
 }
 
 func (c *court) check(ctx context.Context, chk Check) (CheckResult, error) {
@@ -226,12 +253,17 @@ func (c *court) check(ctx context.Context, chk Check) (CheckResult, error) {
 
 // run runs a check that is a command.
 func (c *court) run(ctx context.Context, chk Check, timeout time.Duration, res *CheckResult) error {
+	home, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close(ctx, home)
 	cmd := sandbox.Command{Tool: "acceptance", Shell: res.Command, Argv: chk.Argv, Fixed: len(chk.Argv) > 0, Timeout: timeout, Env: map[string]string{}}
 	if chk.Cwd != "" {
 		cmd.Cwd = path.Join(c.box.Info().Cwd, chk.Cwd)
 	}
-	if c.home != "" {
-		cmd.Env["HOME"], cmd.Env["TMPDIR"] = c.home, path.Join(c.home, "tmp")
+	if home != "" {
+		cmd.Env["HOME"], cmd.Env["TMPDIR"] = home, path.Join(home, "tmp")
 	}
 	maps.Copy(cmd.Env, chk.Env)
 	out, err := c.box.Run(ctx, cmd)

@@ -127,6 +127,51 @@ func TestProtectedIsRestored(t *testing.T) {
 	}
 }
 
+// A check runs what the worker made, and that has no part in the checks after it:
+// not by protected files, by what it leaves in its home, nor by what runs on.
+func TestCheckAgainstTheNext(t *testing.T) {
+	t.Parallel()
+	for _, fresh := range []bool{false, true} {
+		for name, c := range map[string]struct {
+			spoil string
+			warn  string
+		}{
+			"changes":  {"echo exit 0 > tests/check.sh", "the check first changed tests/check.sh, which is protected; it was put back for the next"},
+			"moves":    {"mv tests was; ln -s was tests; echo exit 0 > was/check.sh", "the check first deleted tests/check.sh"},
+			"deletes":  {"rm -r tests", "the check first deleted tests/check.sh"},
+			"adds":     {"echo touch made > tests/before.sh", "the check first added tests/before.sh"},
+			"its home": {"echo touch made > $HOME/before.sh", ""},
+		} {
+			t.Run(fmt.Sprintf("%s, fresh %v", name, fresh), func(t *testing.T) {
+				t.Parallel()
+				o := options(t)
+				o.Workspace.Dir = lay(t, map[string]string{"tests/check.sh": "for f in tests/before.sh $HOME/before.sh; do test ! -e $f || . $f; done; test -e made", "build.sh": "exit 0"})
+				o.Protect, o.Fresh = []string{"tests/"}, fresh
+				o.Accept = []run.Check{{Name: "first", Shell: "sh build.sh"}, {Name: "second", Shell: "sh tests/check.sh"},
+					{File: &run.FileCheck{Path: "tests/check.sh", Contains: []string{"test -e made"}}}}
+				rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+					shell(t, ctx, s, "cat > build.sh <<'E'\n"+c.spoil+"\nE")
+					return done("made")
+				})
+				if rep.Accepted != run.No || len(rep.Checks) != 3 || !rep.Checks[0].Passed || rep.Checks[1].Passed || !rep.Checks[2].Passed {
+					t.Errorf("%s: %+v", rep.Accepted, rep.Checks)
+				}
+				for _, p := range rep.Protected {
+					if !p.Unchanged {
+						t.Errorf("the worker is said to have changed %s", p.Path)
+					}
+				}
+				if told := strings.Join(rep.Warnings, "\n"); !strings.Contains(told, c.warn) || c.warn == "" && strings.Contains(told, "protected") {
+					t.Errorf("warnings %q", rep.Warnings)
+				}
+				if got := strings.Contains(recorded(t, rep), `"check":"first"`); got != (c.warn != "") {
+					t.Errorf("it is recorded: %v", got)
+				}
+			})
+		}
+	}
+}
+
 // Checks in a sandbox of their own see the inputs and the patch, and nothing
 // else that the worker made of its own.
 func TestFreshSandbox(t *testing.T) {

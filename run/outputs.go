@@ -43,7 +43,7 @@ func (r *runner) save(ctx context.Context) error {
 	}
 	cwd := r.box.Info().Cwd
 	s := &store{r: r, ctx: ctx, cwd: cwd, seen: map[string]bool{}}
-	if err := errors.Join(r.savePatch(ctx, cwd), s.artifacts(), s.spills(), r.mirror.last(ctx)); err != nil {
+	if err := errors.Join(r.savePatch(ctx), s.artifacts(), s.spills(), r.mirror.last(ctx)); err != nil {
 		return fmt.Errorf("the outputs could not all be saved: %w", err)
 	}
 	return nil

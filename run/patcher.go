@@ -32,9 +32,9 @@ type pair struct {
 
 // makePatch writes the difference between the inputs and what is there now to a
 // new file. The patcher is there beside an error, too.
-func (r *runner) makePatch(ctx context.Context, cwd, name string) (p *patcher, err error) {
+func (r *runner) makePatch(ctx context.Context, name string) (p *patcher, err error) {
 	h := sha256.New()
-	p = newPatcher(ctx, r, cwd, h)
+	p = newPatcher(ctx, r, r.box, h)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return p, err
@@ -58,10 +58,31 @@ func (r *runner) makePatch(ctx context.Context, cwd, name string) (p *patcher, e
 	return p, nil
 }
 
+// look only looks at what is protected.
+func (p *patcher) look() error {
+	now, err := p.walk()
+	if err != nil {
+		return err
+	}
+	for _, s := range p.compare(now) {
+		if !p.guarded(s) {
+			continue
+		}
+		after, sum, err := p.after(s)
+		if _, ok := errors.AsType[skipError](err); ok {
+			sum, err = unknown, nil
+		}
+		if p.guard(s, after, sum); err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	return nil
+}
+
 // savePatch saves the difference between the inputs and what is there now, and
 // what became of protected files.
-func (r *runner) savePatch(ctx context.Context, cwd string) error {
-	p, err := r.makePatch(ctx, cwd, filepath.Join(r.dir, patchFile))
+func (r *runner) savePatch(ctx context.Context) error {
+	p, err := r.makePatch(ctx, filepath.Join(r.dir, patchFile))
 	r.mu.Lock()
 	r.report.Protected = p.protected
 	r.mu.Unlock()
@@ -98,7 +119,7 @@ const maxListed = 1_000_000
 // work and is unchanged.
 func (p *patcher) walk() ([]execd.FileInfo, error) {
 	var found []execd.FileInfo
-	err := levels(p.ctx, p.r.box, p.cwd, func(rel string, info execd.FileInfo) (bool, error) {
+	err := levels(p.ctx, p.box, p.cwd, func(rel string, info execd.FileInfo) (bool, error) {
 		ours, there := p.old[rel] != nil, p.r.there.has(rel, info)
 		if !ours && there && info.Type != "directory" || !ours && p.foreign(rel, info, there) {
 			return false, nil
@@ -108,6 +129,9 @@ func (p *patcher) walk() ([]execd.FileInfo, error) {
 				p.skip(rel, noUTF8)
 				p.guard(pair{path: rel, after: &info}, patch.Side{}, unknown)
 			}
+			return false, nil
+		}
+		if p.w == nil && info.Type != "directory" && !p.protect.covers(rel, info.Type == "file") {
 			return false, nil
 		}
 		if found = append(found, info); len(found) > 2*MaxOutputFiles {
@@ -215,9 +239,11 @@ func inRepository(name string) bool {
 	return false
 }
 
-// patcher writes a patch file by file.
+// patcher writes a patch file by file, or without w only looks at what is
+// protected.
 type patcher struct {
 	r       *runner
+	box     *sandbox.Sandbox
 	ctx     context.Context
 	cwd     string
 	w       io.Writer
@@ -234,8 +260,8 @@ type patcher struct {
 	old       map[string]*workspace.Entry // what was copied in, but for directories
 }
 
-func newPatcher(ctx context.Context, r *runner, cwd string, w io.Writer) *patcher {
-	p := &patcher{r: r, ctx: ctx, cwd: cwd, w: w, info: &PatchInfo{}, old: map[string]*workspace.Entry{},
+func newPatcher(ctx context.Context, r *runner, box *sandbox.Sandbox, w io.Writer) *patcher {
+	p := &patcher{r: r, box: box, ctx: ctx, cwd: box.Info().Cwd, w: w, info: &PatchInfo{}, old: map[string]*workspace.Entry{},
 		protect: protected(r.o.Protect...)}
 	if r.inputs == nil {
 		return p
@@ -326,7 +352,7 @@ func (p *patcher) after(s pair) (patch.Side, string, error) {
 	}
 	var b bytes.Buffer
 	content := &bounded{w: &b, left: patch.MaxFile}
-	moved, err := p.r.box.Download(p.ctx, info.Path, content, access(p.cwd))
+	moved, err := p.box.Download(p.ctx, info.Path, content, access(p.cwd))
 	if content.left < 0 {
 		return patch.Side{}, "", skipError("it is longer than its listing says")
 	}

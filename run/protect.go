@@ -83,11 +83,16 @@ func (r *runner) keepCopies() error {
 // unknown is the hash of what could not be looked at.
 const unknown = "unknown"
 
+// guarded reports whether a file is protected.
+func (p *patcher) guarded(s pair) bool {
+	regular := (s.before == nil || s.before.Type == workspace.File) && (s.after == nil || s.after.Type == "file")
+	return p.protect.covers(s.path, regular)
+}
+
 // guard notes what became of a protected file. after and sum are what is there
 // now; sum is empty when nothing is.
 func (p *patcher) guard(s pair, after patch.Side, sum string) {
-	regular := (s.before == nil || s.before.Type == workspace.File) && (s.after == nil || s.after.Type == "file")
-	if !p.protect.covers(s.path, regular) {
+	if !p.guarded(s) {
 		return
 	}
 	g := Protected{Path: s.path, After: sum}

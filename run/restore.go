@@ -19,20 +19,21 @@ type restored struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256,omitempty"` // of a file
 	Gone   bool   `json:"removed,omitempty"`
+	Check  string `json:"check,omitempty"` // that had changed it
 }
 
 // restore makes protected files what they were again, from the host's copy, so
 // that the checks judge the work and not what was made of the checks. Each was
-// noted as a breach before.
-func (r *runner) restore(ctx context.Context, breached []pair) error {
+// noted as a breach before, unless it was a check that changed it.
+func (r *runner) restore(ctx context.Context, box *sandbox.Sandbox, breached []pair, check string) error {
 	var errs []error
 	back := slices.Clone(breached)
 	// What was added goes first: it may stand where something has to come back.
 	slices.SortStableFunc(back, func(a, b pair) int { return bit(a.before != nil) - bit(b.before != nil) })
 	for _, s := range back {
-		err := r.restoreOne(ctx, s)
+		err := r.restoreOne(ctx, box, s)
 		if err == nil {
-			rec := restored{Path: s.path, Gone: s.before == nil}
+			rec := restored{Path: s.path, Gone: s.before == nil, Check: check}
 			if s.before != nil {
 				rec.SHA256 = s.before.SHA256
 			}
@@ -51,7 +52,7 @@ func (r *runner) restore(ctx context.Context, breached []pair) error {
 // putBack restores what the patch has found changed. What cannot be restored is
 // a breach already, so that the checks cannot turn it into success.
 func (r *runner) putBack(ctx context.Context) {
-	if err := r.restore(ctx, r.breached); err != nil {
+	if err := r.restore(ctx, r.box, r.breached, ""); err != nil {
 		r.warn("%v", err)
 	}
 }
@@ -63,45 +64,46 @@ func bit(b bool) int {
 	return 0
 }
 
-func (r *runner) restoreOne(ctx context.Context, s pair) error {
-	cwd := r.box.Info().Cwd
+func (r *runner) restoreOne(ctx context.Context, box *sandbox.Sandbox, s pair) error {
+	cwd := box.Info().Cwd
 	at := path.Join(cwd, s.path)
 	if s.before == nil {
 		if misnamed(s.path) {
 			return errors.New(noUTF8)
 		}
-		return r.box.Remove(ctx, at, access(cwd))
+		return box.Remove(ctx, at, access(cwd))
 	}
-	if err := r.clearWay(ctx, cwd, s.path); err != nil {
+	if err := clearWay(ctx, box, s.path); err != nil {
 		return err
 	}
 	if s.before.Type == workspace.Link {
-		return link(ctx, r.box, []string{fmt.Sprintf("ln -s -- %s %s", quote(s.before.Target), quote(s.path))})
+		return link(ctx, box, []string{fmt.Sprintf("ln -s -- %s %s", quote(s.before.Target), quote(s.path))})
 	}
 	data, err := r.inputs.Content(s.before)
 	if err != nil {
 		return err
 	}
-	_, err = r.box.Upload(ctx, at, bytes.NewReader(data), sandbox.WriteOptions{Mode: s.before.Perm, Access: access(cwd)})
+	_, err = box.Upload(ctx, at, bytes.NewReader(data), sandbox.WriteOptions{Mode: s.before.Perm, Access: access(cwd)})
 	return err
 }
 
 // clearWay removes what is at name, and what above it is no directory: a link
 // would lead what comes back elsewhere.
-func (r *runner) clearWay(ctx context.Context, cwd, name string) error {
+func clearWay(ctx context.Context, box *sandbox.Sandbox, name string) error {
+	cwd := box.Info().Cwd
 	parts := strings.Split(name, "/")
 	for i := 1; i <= len(parts); i++ {
 		at := path.Join(cwd, path.Join(parts[:i]...))
-		info, err := r.box.Stat(ctx, at, access(cwd))
+		info, err := box.Stat(ctx, at, access(cwd))
 		switch {
 		case sandbox.KindOf(err) == sandbox.KindNotFound && i < len(parts):
-			return r.box.Mkdir(ctx, path.Join(cwd, path.Dir(name)), 0o755, access(cwd))
+			return box.Mkdir(ctx, path.Join(cwd, path.Dir(name)), 0o755, access(cwd))
 		case sandbox.KindOf(err) == sandbox.KindNotFound:
 			return nil
 		case err != nil:
 			return err
 		case i == len(parts) || info.Type != "directory":
-			if err := r.box.Remove(ctx, at, access(cwd)); err != nil {
+			if err := box.Remove(ctx, at, access(cwd)); err != nil {
 				return err
 			}
 		}

@@ -163,7 +163,7 @@ func (r *runner) verdict(ctx context.Context) (*Verdict, error) {
 		return nil, r.noisy
 	}
 	name := filepath.Join(r.dir, roundFile)
-	p, err := r.makePatch(ctx, r.box.Info().Cwd, name)
+	p, err := r.makePatch(ctx, name)
 	defer os.Remove(name)
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (r *runner) verdict(ctx context.Context) (*Verdict, error) {
 		}
 	}
 	r.breached = p.breached
-	if err := r.restore(ctx, p.breached); err != nil {
+	if err := r.restore(ctx, r.box, p.breached, ""); err != nil {
 		return nil, err
 	}
 	results, err := r.judge(ctx, r.o.Accept, name)
