@@ -96,10 +96,18 @@ func CheckPath(name string) error {
 	return nil
 }
 
-// CheckLink refuses a symbolic link at name that leads outside the tree.
+// CheckLink refuses a symbolic link at name that leads outside the tree, or may:
+// what ".." behind a name leads to depends on whether that is a link, too.
 func CheckLink(name, target string) error {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return fmt.Errorf("the link %q leads outside the tree", name)
+	}
+	named := false
+	for part := range strings.SplitSeq(target, "/") {
+		if part == ".." && named {
+			return fmt.Errorf("the link %q to %q may lead outside the tree: it goes up again after a name", name, target)
+		}
+		named = named || part != ".." && part != "." && part != ""
 	}
 	if to := path.Join(path.Dir(name), target); to == ".." || strings.HasPrefix(to, "../") {
 		return fmt.Errorf("the link %q leads outside the tree", name)

@@ -352,3 +352,31 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// A link that goes up behind a name leads wherever that name does: out of the
+// tree, when it is a link as well.
+func TestLinkBehindALink(t *testing.T) {
+	t.Parallel()
+	for target, ok := range map[string]bool{
+		"../../..": true, "../x/./y": true, "x": true, "./../x": true, "a..b/..c": true,
+		"up/../x": false, "../up/../../x": false, "./up/..": false, "../../../..": false, "/x": false,
+	} {
+		err := patch.Write(io.Discard, "a/b/c/l", patch.Side{}, link(target))
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+	dir := t.TempDir()
+	var p bytes.Buffer
+	if err := patch.Write(&p, "a/b/c/up", patch.Side{}, link("../../..")); err != nil {
+		t.Fatal(err)
+	}
+	p.WriteString("diff --git a/a/b/c/x b/a/b/c/x\nnew file mode 120000\nindex 0000000000000000000000000000000000000000..6dcbbb8e73ad1c933f04b45cae721bbf0752432e\n--- /dev/null\n+++ b/a/b/c/x\n@@ -0,0 +1 @@\n+up/../x\n\\ No newline at end of file\n")
+	yes := func(patch.Concern) (bool, error) { return true, nil }
+	if _, err := patch.Apply(t.Context(), dir, &p, yes); err == nil || !strings.Contains(err.Error(), "may lead outside") {
+		t.Errorf("it is applied: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "a")); err == nil {
+		t.Error("a part of it is")
+	}
+}
