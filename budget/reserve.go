@@ -74,20 +74,18 @@ func (t *Tree) reserve(s Spent, work bool) (*Reservation, error) {
 		if work {
 			kept = t.keeps().Spent
 		}
-		left := t.left(kept)
-		b := &Breach{}
-		switch {
+		switch left := t.left(kept); {
 		case s.Tokens > left.Tokens:
-			b = breach(LimitTokens, add(t.used.Tokens, t.held.Tokens), t.limits.MaxTokens)
+			b := breach(LimitTokens, add(t.used.Tokens, t.held.Tokens), t.limits.MaxTokens)
 			b.Kept, b.Needed = kept.Tokens, s.Tokens
+			return b
 		case s.Cost > left.Cost:
-			b = breach(LimitCost, add(int64(t.used.Cost), int64(t.held.Cost)), int64(t.limits.MaxCost))
+			b := breach(LimitCost, add(int64(t.used.Cost), int64(t.held.Cost)), int64(t.limits.MaxCost))
 			b.Kept, b.Needed = int64(kept.Cost), int64(s.Cost)
-		default:
-			t.held = Spent{Tokens: add(t.held.Tokens, s.Tokens), Cost: USD(add(int64(t.held.Cost), int64(s.Cost)))}
-			return nil
+			return b
 		}
-		return b
+		t.held = Spent{Tokens: add(t.held.Tokens, s.Tokens), Cost: USD(add(int64(t.held.Cost), int64(s.Cost)))}
+		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ var thresholds = map[Loop]struct{ nudge, halt int }{
 	LoopCyclic:      {3, 4},
 }
 
-// maxHalt is the largest number of calls any loop needs to be noticed.
+// maxHalt is the largest number of calls after which any loop is halted.
 const maxHalt = MaxPeriod * 4
 
 // Finding is a loop that was noticed. The zero Finding is none.
