@@ -42,7 +42,7 @@ func (r *runner) compose(ctx context.Context, w Resumer, rec *record, why error)
 	r.report.Cleanup = r.cleared(ctx, rec)
 	b, lost := r.report.Brake, Outcome{Reason: Lost, Detail: gone(why), Answer: out.Answer}
 	overBudget := func() Outcome {
-		return Outcome{Reason: OverBudget, Detail: "stopped by " + b.Limit + ": " + b.Used + " of " + b.Max, Answer: out.Answer}
+		return Outcome{Reason: OverBudget, Detail: b.stopped(), Answer: out.Answer}
 	}
 	switch j := rec.judged; {
 	case rec.outcome == nil && j == nil && ctx.Err() != nil && b != nil:
@@ -84,7 +84,7 @@ func (rec *record) closed(c tool.Call, begun bool, why error) tool.Result {
 
 // cleared makes sure that nothing of the run is left, and says how that is known.
 func (r *runner) cleared(ctx context.Context, rec *record) Cleanup {
-	if err := r.clear(context.WithoutCancel(ctx)); err != nil {
+	if err := r.clear(context.WithoutCancel(ctx), map[string]string{LabelRun: r.o.ID}); err != nil {
 		return Cleanup{Error: err.Error(), Remedy: "rein sandbox kill " + rec.sandboxID()}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.DefaultOpTimeout)

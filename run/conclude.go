@@ -74,7 +74,7 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 		r.brake(breach)
 		out.Reason, out.Detail, out.Hint = OverBudget, breach.Error(), ""
 	case before != nil && out.Reason != Done: // and the worker never came back from its last turn
-		out.Reason, out.Detail, out.Hint = OverBudget, fmt.Sprintf("stopped by %s: %s of %s", before.Limit, before.Used, before.Max), ""
+		out.Reason, out.Detail, out.Hint = OverBudget, before.stopped(), ""
 	case errors.Is(cause, errStopped) && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Interrupted, cause.Error(), ""
 	case parent.Err() != nil && out.Reason != Done:
@@ -216,16 +216,18 @@ type runEnd struct {
 }
 
 // hinter is an error that says what to do about it.
-type hinter interface{ Hint() string }
+type hinter interface {
+	error
+	Hint() string
+}
 
+// hintOf is what an error, or one that it wraps, says is to be done; "" when none
+// does.
 func hintOf(err error) string {
 	if h := sandbox.HintOf(err); h != "" {
 		return h
 	}
-	if h, ok := errors.AsType[interface {
-		error
-		hinter
-	}](err); ok {
+	if h, ok := errors.AsType[hinter](err); ok {
 		return h.Hint()
 	}
 	return ""

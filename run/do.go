@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -196,9 +197,7 @@ func (r *runner) create(ctx context.Context) error {
 	lease := r.o.Lease.Lease(r.o.Limits, time.Now(), r.tree.Deadline())
 	spec.TTL = lease.TTL()
 	labels := map[string]string{LabelRun: r.o.ID}
-	for k, v := range spec.Labels {
-		labels[k] = v
-	}
+	maps.Copy(labels, spec.Labels)
 	spec.Labels = labels
 	r.emit(Event{Kind: EventSandbox, Text: "creating a sandbox of " + r.o.Provider.Name()})
 	start := time.Now()

@@ -43,7 +43,7 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 | clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{line .Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
 | files | {{code .Dir}} |
 {{if .Brake}}
-Stopped by **{{.Brake.Limit}}**: {{.Brake.Used}} of {{.Brake.Max}}{{if .Brake.Kept}}, {{.Brake.Kept}} kept for the last turn{{end}}{{if .Brake.Needed}}, and the next request may need {{.Brake.Needed}}{{end}}.{{if .Brake.Flag}} {{code .Brake.Flag}} raises it.{{end}}
+Stopped by **{{.Brake.Limit}}**: {{.Brake.Amounts}}.{{if .Brake.Flag}} {{code .Brake.Flag}} raises it.{{end}}
 {{end}}{{if .Error}}
 Error: {{line .Error}}
 {{end}}{{with .Hint}}

@@ -147,6 +147,9 @@ func (b Brake) Amounts() string {
 	return s
 }
 
+// stopped is the detail of a run that it stopped.
+func (b Brake) stopped() string { return "stopped by " + b.Limit + ": " + b.Used + " of " + b.Max }
+
 // String says how far it was, and what raises it.
 func (b Brake) String() string {
 	s := b.Limit + ": " + b.Amounts()

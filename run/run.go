@@ -5,7 +5,8 @@
 // command-line agent in a cage.
 //
 // A run's files are in StateDir/runs/ID: audit.jsonl, transcript.jsonl,
-// report.json, report.md, provenance.json, patch and artifacts/.
+// network.jsonl, report.json, report.md, provenance.json, patch, artifacts/ and
+// output/; and what it is resumed with, invocation.json and inputs.json.
 package run
 
 import (
