@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/run/patch"
 )
 
@@ -49,10 +50,30 @@ func List(stateDir string) ([]Summary, error) {
 		s := Summary{RunID: d.Name(), StartedAt: ulid.Time(id.Time()), Dir: filepath.Join(stateDir, "runs", d.Name())}
 		if rep, err := ReadReport(s.Dir); err == nil {
 			s.StartedAt, s.Task, s.Reason, s.Accepted = rep.StartedAt, rep.Task, rep.Reason, rep.Accepted
+		} else {
+			s.Task = begunTask(s.Dir)
 		}
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// begunTask is the task of a run as its first record has it; empty when there
+// is none.
+func begunTask(dir string) string {
+	f, err := os.Open(filepath.Join(dir, AuditFile))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for rec, err := range audit.Records(f) {
+		var start struct{ Task string }
+		if err != nil || json.Unmarshal(rec.Data, &start) != nil {
+			return ""
+		}
+		return start.Task
+	}
+	return ""
 }
 
 // Find returns the directory of the run whose id is, or uniquely begins with,

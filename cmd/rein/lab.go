@@ -29,7 +29,6 @@ other.
   a3   what a failure is: a command that is not there is fixable, a timeout is
        asked about, a lost sandbox and a network rule that a server cannot
        enforce are fatal
-
   a5   the brakes: an endless loop ends at its timeouts, its sandbox is never
        renewed and is destroyed; work that gets on is renewed, and never past the
        absolute end

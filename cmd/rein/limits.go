@@ -34,7 +34,7 @@ func limitFlags(cmd *cobra.Command, l *config.Limits) {
 	fl.IntVar(&l.MaxSteps, name(budget.LimitSteps), 0, "`N` replies of the model")
 	fl.IntVar(&l.MaxToolCalls, name(budget.LimitToolCalls), 0, "`N` tool calls")
 	duration(&l.MaxWallTime, budget.LimitWallTime, "time from the start of the run to its end")
-	fl.Int64Var(&l.MaxTokens, name(budget.LimitTokens), 0, "`N` tokens, input and output together")
+	fl.Var(textValue[count, *count]{(*count)(&l.MaxTokens), "N"}, name(budget.LimitTokens), "`N` tokens, input and output together, such as 500000 or 2m")
 	fl.Float64Var(&l.MaxCost, name(budget.LimitCost), 0, "`DOLLARS`; needs the model's price")
 	duration(&l.TTL, budget.LimitTTL, "time to live of the sandbox at birth (default from the wall time)")
 }

@@ -73,7 +73,10 @@ func (a *app) newRun() (*cobra.Command, *runFlags) {
 	cmd := &cobra.Command{
 		Use: "run [flags] TASK", Short: "give a task to an agent in a sandbox", Long: runHelp,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 || strings.TrimSpace(args[0]) == "" {
+			if len(args) == 1 && strings.TrimSpace(args[0]) == "" {
+				return usage("say what is to be done", "the TASK is empty")
+			}
+			if len(args) != 1 {
 				return usage("usage: "+cmd.UseLine()+"; quote the task", "%s takes one TASK, not %d argument(s)", cmd.CommandPath(), len(args))
 			}
 			return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/run/control"
 	"github.com/spf13/cobra"
 )
 
@@ -84,13 +86,29 @@ func (a *app) runDir(id string) (string, error) {
 	return dir, nil
 }
 
+// oneOrNewest are the arguments of a command that reads one run.
+func oneOrNewest(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return exactly("one ID or none")(cmd, args)
+	}
+	return nil
+}
+
+// orNewest is the run that the arguments of oneOrNewest name.
+func orNewest(args []string) string {
+	if len(args) == 0 {
+		return "last"
+	}
+	return args[0]
+}
+
 func (a *app) runsShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "print what happened in a run, from its audit log", Args: exactly("ID"),
+		Use: "show [ID]", Short: "print what happened in a run, from its audit log; of the newest without an id", Args: oneOrNewest,
 		Long: "Prints the audit log of a run, one event a line, as it was recorded: intents\nbefore effects. The log itself is not judged; that is \"rein runs verify\".",
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir, err := a.runDir(args[0])
+			dir, err := a.runDir(orNewest(args))
 			if err != nil {
 				return err
 			}
@@ -166,22 +184,14 @@ func (a *app) runsReportCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "report [ID]", Short: "print a run's report; of the newest without an id",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly("one ID or none")(cmd, args)
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			id := "last"
-			if len(args) == 1 {
-				id = args[0]
-			}
+		Args: oneOrNewest,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := orNewest(args)
 			dir, err := a.runDir(id)
 			if err != nil {
 				return err
 			}
-			r, err := readReport(dir, id)
+			r, err := readReport(cmd.Context(), dir, id)
 			if err != nil {
 				return err
 			}
@@ -196,9 +206,20 @@ func (a *app) runsReportCommand() *cobra.Command {
 }
 
 // readReport reads the report of the run that was named id.
-func readReport(dir, id string) (*run.Report, error) {
+func readReport(ctx context.Context, dir, id string) (*run.Report, error) {
 	r, err := run.ReadReport(dir)
-	return r, withHint(err, "a run that is not finished, or was killed, has no report; rein runs show "+id)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	c, err := control.Dial(ctx, dir)
+	if errors.Is(err, control.ErrNotRunning) {
+		return nil, withHint(fmt.Errorf("run %s has no report: rein was killed before the run had ended", id),
+			"rein runs resume "+id+" goes on with it; rein runs show "+id+" prints what happened")
+	}
+	if err == nil {
+		c.Close()
+	}
+	return nil, withHint(fmt.Errorf("run %s has no report yet: it has not ended", id), "rein runs show "+id+" prints what happened so far")
 }
 
 // writeReport prints the report for people. It is made of what models and
@@ -230,12 +251,15 @@ func (a *app) runsApplyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := readReport(from, args[0]); err != nil {
+			if _, err := readReport(cmd.Context(), from, args[0]); err != nil {
 				return err
 			}
 			target, err := filepath.Abs(dir)
 			if err != nil {
 				return err
+			}
+			if st, err := os.Stat(target); err != nil || !st.IsDir() {
+				return usage("name the directory to change", "--dir %s is no directory", dir)
 			}
 			changes, err := run.Apply(cmd.Context(), from, target, a.confirmer(cmd.Context(), yes))
 			if err != nil {

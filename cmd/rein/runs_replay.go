@@ -25,7 +25,7 @@ func (a *app) runsReplayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rep, err := readReport(dir, args[0])
+			rep, err := readReport(cmd.Context(), dir, args[0])
 			if err != nil {
 				return err
 			}

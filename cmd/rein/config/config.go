@@ -170,7 +170,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseFloat(t, 64)
 	if err != nil || !(n >= 0 && n*factor < 1<<62) {
-		return fmt.Errorf("%q is no size; write a number and a unit, such as 512MiB or 2GiB", text)
+		return fmt.Errorf("%q is no size; write a number and a unit, such as 16KiB or 2GiB", text)
 	}
 	*s = Size(n * factor)
 	return nil
