@@ -118,7 +118,7 @@ func (p *progress) line(e run.Event) (string, style) {
 		return "limit: " + text, styleError
 	case run.EventWait:
 		p.doing = "waiting"
-		return text, styleHint
+		return fmt.Sprintf("%-8s %s", "waiting", text), styleHint
 	case run.EventEnd: // said after the report
 	default:
 		if text == "" {
