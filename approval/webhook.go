@@ -74,20 +74,28 @@ type Webhook struct {
 	client *http.Client
 }
 
+// CheckWebhookURL says why an address cannot be a webhook's; nil: it can.
+func CheckWebhookURL(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "":
+		return fmt.Errorf("approval: %q is no address of a webhook", address)
+	case u.User != nil:
+		return errors.New("approval: the webhook's address holds credentials; the key signs instead")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		return errors.New("approval: a webhook that is not on this host is https")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Errorf("approval: %q is no https address", address)
+	}
+	return nil
+}
+
 // NewWebhook returns a webhook's channel.
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
-	u, err := url.Parse(o.URL)
-	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("approval: %q is no address of a webhook", o.URL)
+	if err := CheckWebhookURL(o.URL); err != nil {
+		return nil, err
 	}
-	switch {
-	case u.User != nil:
-		return nil, errors.New("approval: the webhook's address holds credentials; the key signs instead")
-	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return nil, errors.New("approval: a webhook that is not on this host is https")
-	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, fmt.Errorf("approval: %q is no https address", o.URL)
-	case len(o.Key.Reveal()) < minKey:
+	if len(o.Key.Reveal()) < minKey {
 		return nil, fmt.Errorf("approval: the webhook's key has less than %d bytes", minKey)
 	}
 	return &Webhook{url: o.URL, key: o.Key, client: &http.Client{

@@ -83,7 +83,7 @@ func (c Check) Validate() error {
 	}
 	switch {
 	case n != 1:
-		return bad("it needs a command, Shell or Argv, or a File, and no two of them")
+		return bad("it needs exactly one of Shell, Argv and File")
 	case len(c.Argv) > 0 && (c.Argv[0] == "" || strings.Contains(c.Argv[0], "/") && !path.IsAbs(c.Argv[0])):
 		return bad("its program %q is neither an absolute path nor a name", c.Argv[0])
 	case slices.ContainsFunc(append([]string{c.Shell, c.Cwd}, c.Argv...), func(s string) bool { return strings.Contains(s, "\x00") }):

@@ -55,6 +55,16 @@ func ParseAcceptance(name string, data []byte) (Acceptance, error) {
 	return a, asError(v.problems)
 }
 
+// kinds counts what c says to check.
+func (c Check) kinds() (n int) {
+	for _, set := range []bool{len(c.Run) > 0, c.Shell != "", c.File != nil} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
 // check is c as package run takes it.
 func (c Check) check() run.Check {
 	out := run.Check{Name: c.Name, Argv: c.Run, Shell: c.Shell, Cwd: c.Cwd, Env: c.Env, Timeout: time.Duration(c.Timeout)}
@@ -77,8 +87,10 @@ func (a Acceptance) RunChecks() []run.Check {
 func (v *validator) acceptance(at string, a Acceptance) {
 	for i, c := range a.Checks {
 		p := join(at, fmt.Sprintf("checks[%d]", i))
-		if err := c.check().Validate(); err != nil {
-			hint := "write exactly one of run:, shell: and file:"
+		if n := c.kinds(); n != 1 {
+			v.fault(p, "write exactly one of run:, shell: and file:", "a check is one of run, shell and file, not %d of them", n)
+		} else if err := c.check().Validate(); err != nil {
+			hint := "docs/acceptance.md says what a check takes"
 			e, ok := errors.AsType[*run.UsageError](err)
 			if !ok {
 				e = &run.UsageError{Reason: err.Error()}

@@ -121,6 +121,8 @@ func (v *validator) webhook(a Approval) {
 		v.fault("approval.webhook.url", "such as https://approvals.example.com/rein", "no https address")
 	case u.User != nil:
 		v.fault("approval.webhook.url", "put the key under key:", "an address must not contain a user or a password")
+	case approval.CheckWebhookURL(a.Webhook.URL) != nil: // http elsewhere
+		v.fault("approval.webhook.url", "write https://, or an address of this host", "a webhook that is not on this host is https")
 	}
 	v.key("approval.webhook.key", a.Webhook.Key, true)
 }

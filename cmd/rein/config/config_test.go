@@ -135,6 +135,11 @@ func TestFaults(t *testing.T) {
 		{"star at the beginning", "images:\n  allow:\n    - */x\n", "images.allow[0]: anchors, aliases and tags are not read", "needs quotes"},
 		{"rule of a host", "approval:\n  rules:\n    - {action: deny, host: '*.example.com'}\n", "c.yaml:3:22: approval.rules[0].host: connections are not asked about", "reaches no host"},
 		{"tool named as the search tool", "search: true\ntools:\n  custom:\n    - {name: search, description: d, argv: [grep]}\n", `c.yaml:4:8: tools.custom[0].name: "search" is also the tool that search: true gives`, "another name"},
+		{"webhook elsewhere without TLS", "approval:\n  ask: [webhook]\n  webhook: {url: http://example.com/x, key: {env: A}}\n", "c.yaml:3:13: approval.webhook.url: a webhook that is not on this host is https", "write https://"},
+		{"key instead of its place", "models:\n  m: {vendor: openai, model: x, key: sk-123}\n", "c.yaml:2:38: models.m.key must be a mapping", "env:, file: or command:"},
+		{"two kinds of a check", "targets:\n  a: {acceptance: {checks: [{run: [a], shell: b}]}}\n", "a check is one of run, shell and file, not 2 of them", "exactly one of"},
+		{"schema of a check", "targets:\n  a: {acceptance: {checks: [{file: {path: x, schema: '{'}}]}}\n", "its schema: ", "docs/acceptance.md"},
+		{"several faults", "limits: {preset: fast}\nmodel: gtp\n", `c.yaml:1:10: limits.preset: "fast" is not known (known: quick, standard, long)`, "rein config schema"},
 		{"secret without place", "redaction:\n  secrets: [{name: x}]\n", "exactly one place", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -149,7 +154,7 @@ func TestFaults(t *testing.T) {
 			if !strings.Contains(e.Error(), c.want) {
 				t.Errorf("error is\n%s\nwant it to contain\n%s", e, c.want)
 			}
-			if !strings.Contains(e.Hint(), c.hint) {
+			if hint := e.Hint(); !strings.Contains(hint, c.hint) && (len(e.Problems) == 1 || !strings.Contains(e.Error(), c.hint)) {
 				t.Errorf("hint is %q, want it to contain %q", e.Hint(), c.hint)
 			}
 			if strings.Contains(e.Error(), "sk-123") || strings.Contains(e.Error(), "user:pass") {

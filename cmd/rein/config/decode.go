@@ -147,7 +147,11 @@ func (d *decoder) pairs(n ast.Node, path string) (values []*ast.MappingValueNode
 		if where == "" {
 			where = "the file"
 		}
-		d.fault(n, "", "%s must be a mapping of keys to values", where)
+		hint := ""
+		if path == "key" || strings.HasSuffix(path, ".key") {
+			hint = "write env:, file: or command: beneath it; the secret itself is never in the configuration"
+		}
+		d.fault(n, hint, "%s must be a mapping of keys to values", where)
 		return nil, false
 	}
 	seen := map[string]bool{}

@@ -39,16 +39,18 @@ func (e *Error) Error() string {
 			b.WriteByte('\n')
 		}
 		fmt.Fprintf(&b, "%s: %s", p.Position, p.Message)
+		if len(e.Problems) > 1 && p.Hint != "" {
+			fmt.Fprintf(&b, " (%s)", p.Hint)
+		}
 	}
 	return b.String()
 }
 
-// Hint returns the first hint.
+// Hint returns the hint of the only problem. Of several, each has its own in
+// the text.
 func (e *Error) Hint() string {
-	for _, p := range e.Problems {
-		if p.Hint != "" {
-			return p.Hint
-		}
+	if len(e.Problems) == 1 && e.Problems[0].Hint != "" {
+		return e.Problems[0].Hint
 	}
 	return "rein config schema prints what a configuration may contain"
 }
