@@ -95,6 +95,9 @@ func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, e
 	event(run.EventCall, 0)
 	call.Progress = func(bytes int64) { event(run.EventOutput, bytes) }
 	res := c.execute(ctx, call)
+	if call.Name != tool.RunCommand {
+		summary = call.Name + " " + summary
+	}
 	c.done.add(summary, res)
 	if call.Name == tool.SandboxKill && (res.Err == nil || res.Err.Code != tool.CodeNotAccepted) {
 		c.finished = true

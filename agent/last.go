@@ -122,6 +122,9 @@ func (d *deeds) add(what string, res tool.Result) {
 	if len(d.lines) == maxDeeds {
 		d.lines = d.lines[1:]
 	}
+	if res.Edited != "" {
+		what += ", edited to: " + res.Edited
+	}
 	d.lines = append(d.lines, evidence.Cut(what, deedBytes)+": "+outcome(res))
 }
 
@@ -137,7 +140,11 @@ func (d *deeds) newest() string {
 	if d.calls == 0 {
 		return "No tool was called."
 	}
-	return fmt.Sprintf("%d tool calls, %d of them not successful. The newest:\n- %s", d.calls, d.failed, strings.Join(d.lines, "\n- "))
+	calls := "1 tool call"
+	if d.calls > 1 {
+		calls = fmt.Sprintf("%d tool calls", d.calls)
+	}
+	return fmt.Sprintf("%s, %d not successful. The newest:\n- %s", calls, d.failed, strings.Join(d.lines, "\n- "))
 }
 
 // report is an answer without a model.

@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,12 @@ func TestApproval(t *testing.T) {
 		approval.Rule{Action: approval.Ask, Command: "touch"},
 		approval.Rule{Action: approval.Deny, Command: "rm"},
 		approval.Rule{Action: approval.Deny, Tool: tool.WriteFile})
+	var ended []string
+	o.Events = func(e run.Event) {
+		if e.Kind == run.EventResult {
+			ended = append(ended, e.Call.Summary)
+		}
+	}
 	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
 		if r := shell(t, ctx, s, "touch yes"); !r.OK {
 			t.Errorf("%+v", r.Err)
@@ -92,6 +99,9 @@ func TestApproval(t *testing.T) {
 	}
 	if !strings.Contains(log, `"edited":"touch edited"`) {
 		t.Error("the edit is not recorded")
+	}
+	if !slices.Contains(ended, "edited to: touch edited") || slices.Contains(ended, "touch edit") {
+		t.Errorf("the run shows that it did %q", ended)
 	}
 }
 

@@ -170,7 +170,11 @@ func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 		return err
 	}
 	r.mirror.after(c)
-	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: Summarize(c, r.o.Masker), OK: res.OK,
+	summary := Summarize(c, r.o.Masker)
+	if res.Edited != "" {
+		summary = evidence.Cut("edited to: "+res.Edited, summaryBytes)
+	}
+	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: summary, OK: res.OK,
 		ExitCode: res.ExitCode, Timeout: res.Timeout, Code: code, Bytes: res.OutputBytes, DurationMS: res.DurationMS}})
 	return r.recordCall(c, step, res, true)
 }
