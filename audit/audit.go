@@ -95,7 +95,8 @@ const (
 	KindLimit           Kind = "limit"            // a limit was changed while the run worked
 	KindHalt            Kind = "halt"             // the work was ended because the sandbox gets no more time
 	KindControl         Kind = "control"          // somebody answered, or stopped, the run
-	KindOutput          Kind = "output"           // the output directory was brought up to date
+	KindOutputIntent    Kind = "output.intent"    // the output directory is about to be brought up to date
+	KindOutput          Kind = "output"           // it was
 	KindRestore         Kind = "restored"         // a protected file is again as it was
 	KindRound           Kind = "acceptance.round" // failed checks of work that goes on
 	KindVerdict         Kind = "verdict"          // a round that was told to a model that had given its answer

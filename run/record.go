@@ -40,6 +40,7 @@ type record struct {
 	patch  *PatchInfo
 	files  []Artifact
 	net    *NetworkEnd
+	output outputRecord
 
 	entries int   // of the transcript, that the audit log names
 	offset  int64 // where they end
@@ -86,7 +87,7 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 	case audit.KindRunInputs:
 		return into(&rec.inputs, r.Data)
 	case audit.KindSandboxCreated:
-		rec.killed, rec.inputs = false, nil
+		rec.killed, rec.inputs, rec.output = false, nil, outputRecord{}
 		return into(&rec.created, r.Data)
 	case audit.KindSandboxAttached: // what was brought out is brought out again
 		rec.judged, rec.checks, rec.patch, rec.files, rec.net = nil, nil, nil, nil, nil
@@ -176,6 +177,8 @@ func (rec *record) takeJudged(r audit.Record) error {
 		if end.Copy != (audit.Head{}) {
 			rec.net = &end
 		}
+	case audit.KindOutputIntent, audit.KindOutput:
+		return rec.output.take(r)
 	case audit.KindArtifact:
 		var a Artifact
 		if err := json.Unmarshal(r.Data, &a); err != nil {

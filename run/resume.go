@@ -196,6 +196,8 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 		r.past = nil
 		return r.run(ctx, w)
 	}
+	r.reopenOutput(rec)
+	defer r.closeOutput()
 	if rec.killed || rec.ended {
 		return r.compose(ctx, w, rec, nil)
 	}
@@ -204,9 +206,6 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 	work, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	defer r.serve(stop)()
-	if r.o.Output != "" {
-		r.warn("%s is as the process that was ended left it: it is not kept up to date after a resumption", r.o.Output)
-	}
 	if err := r.reach(ctx, rec); err != nil {
 		return r.compose(ctx, w, rec, err)
 	}
@@ -215,6 +214,9 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 		return r.explain(ctx, work, Outcome{Reason: Failed, Detail: "the inputs are no longer known"}, err), err
 	}
 	defer r.closeInputs()
+	if r.mirror != nil {
+		r.mirror.update()
+	}
 	out, err = r.goOn(ctx, work, stop, w, rec)
 	r.conclude(ctx, out)
 	return out, err

@@ -2,23 +2,19 @@ package run
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/run/patch"
+	"github.com/rein-sh/rein/run/workspace"
 	"github.com/rein-sh/rein/tool"
 )
 
@@ -31,7 +27,8 @@ type OutputInfo struct {
 	Skipped []Skipped `json:"skipped,omitempty"`
 }
 
-// syncRecord is the data of audit.KindOutput: one pass that changed something.
+// syncRecord is the data of audit.KindOutputIntent, what a pass is about to
+// change in the directory, and of audit.KindOutput, what it has changed.
 type syncRecord struct {
 	Written []syncedFile `json:"written,omitempty"`
 	Removed []string     `json:"removed,omitempty"`
@@ -59,9 +56,11 @@ type mirror struct {
 	mu      sync.Mutex
 	seen    map[string]execd.FileInfo // as they were when they were last looked at
 	ours    map[string]syncedFile     // what is in the directory by our hand
+	inputs  map[string]*workspace.Entry
 	skipped map[string]bool
 	info    OutputInfo
-	pass    syncRecord
+	staging string // the directory in it of files that are on their way
+	behind  bool   // seen is to be found out: the run was resumed
 	closed  bool
 }
 
@@ -103,19 +102,28 @@ func (r *runner) openOutput(ctx context.Context) error {
 	if r.o.Output == "" {
 		return nil
 	}
-	if err := os.MkdirAll(r.o.Output, 0o755); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(r.o.Output)
+	m, err := r.newMirror()
 	if err != nil {
 		return err
 	}
-	m := &mirror{r: r, root: root, seen: map[string]execd.FileInfo{}, ours: map[string]syncedFile{}, skipped: map[string]bool{}, info: OutputInfo{Dir: r.o.Output}}
 	if err := m.walk(ctx, func(rel string, info execd.FileInfo) { m.seen[rel] = info }); err != nil {
-		return errors.Join(err, root.Close())
+		return errors.Join(err, m.root.Close())
 	}
 	r.mirror = m
 	return nil
+}
+
+// newMirror is a mirror of nothing yet.
+func (r *runner) newMirror() (*mirror, error) {
+	if err := os.MkdirAll(r.o.Output, 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(r.o.Output)
+	if err != nil {
+		return nil, err
+	}
+	return &mirror{r: r, root: root, seen: map[string]execd.FileInfo{}, ours: map[string]syncedFile{}, skipped: map[string]bool{},
+		info: OutputInfo{Dir: r.o.Output}, staging: ".rein-" + strings.ToLower(r.o.ID)}, nil
 }
 
 // after brings the directory up to date after a call that may have written.
@@ -123,6 +131,11 @@ func (m *mirror) after(c tool.Call) {
 	if m == nil || c.Name == tool.ReadFile || c.Name == tool.SandboxCreate || c.Name == tool.SandboxKill {
 		return
 	}
+	m.update()
+}
+
+// update is one pass while the work goes on.
+func (m *mirror) update() {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
 	defer cancel()
 	if err := m.sync(ctx, syncBytes, false); err != nil {
@@ -186,14 +199,17 @@ func (m *mirror) walk(ctx context.Context, take func(rel string, info execd.File
 	return nil
 }
 
-func (m *mirror) sync(ctx context.Context, most int64, hashed bool) error {
+func (m *mirror) sync(ctx context.Context, most int64, hashed bool) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil
 	}
+	if err := m.catchUp(ctx); err != nil {
+		return err
+	}
 	here, changed := map[string]bool{}, []execd.FileInfo{}
-	err := m.walk(ctx, func(rel string, info execd.FileInfo) {
+	err = m.walk(ctx, func(rel string, info execd.FileInfo) {
 		here[rel] = true
 		was, known := m.seen[rel]
 		if !known || hashed || was.Size != info.Size || !was.ModifiedAt.Equal(info.ModifiedAt) || was.Mode != info.Mode {
@@ -203,10 +219,16 @@ func (m *mirror) sync(ctx context.Context, most int64, hashed bool) error {
 	if err != nil {
 		return err
 	}
-	m.pass = syncRecord{}
+	defer func() { err = errors.Join(err, m.root.RemoveAll(m.staging)) }()
+	files, err := m.receiveAll(ctx, changed, most, hashed)
+	return errors.Join(err, m.commit(files, m.missing(here)))
+}
+
+// receiveAll brings what has changed beside its place, most bytes of it.
+func (m *mirror) receiveAll(ctx context.Context, changed []execd.FileInfo, most int64, hashed bool) (files []staged, _ error) {
 	var errs []error
 	for _, info := range changed {
-		rel := strings.TrimPrefix(info.Path, strings.TrimSuffix(m.r.box.Info().Cwd, "/")+"/")
+		rel := m.rel(info)
 		_, known := m.seen[rel]
 		_, mine := m.ours[rel]
 		if hashed && known && !mine && m.seen[rel].Size == info.Size && m.unchanged(ctx, info) {
@@ -216,39 +238,60 @@ func (m *mirror) sync(ctx context.Context, most int64, hashed bool) error {
 			errs = append(errs, errors.New("more has changed than is brought out at a time"))
 			break
 		}
-		if err := m.fetch(ctx, rel, info); err != nil {
+		f, err := m.stage(ctx, rel, info)
+		switch {
+		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", rel, err))
-			continue
-		}
-		m.seen[rel] = info
-	}
-	for rel := range m.ours {
-		if !here[rel] {
-			m.remove(rel)
+		case f == nil:
+			m.seen[rel] = info
+		default:
+			files = append(files, *f)
 		}
 	}
-	return errors.Join(append(errs, m.record())...)
+	return files, errors.Join(errs...)
 }
 
-// unchanged reports whether an input is what was copied in.
+// rel is a file's name in the directory.
+func (m *mirror) rel(info execd.FileInfo) string {
+	return strings.TrimPrefix(info.Path, strings.TrimSuffix(m.r.box.Info().Cwd, "/")+"/")
+}
+
+// unchanged reports whether a file is what was there before the work: it was
+// copied in, or is of the image.
 func (m *mirror) unchanged(ctx context.Context, info execd.FileInfo) bool {
-	rel := strings.TrimPrefix(info.Path, strings.TrimSuffix(m.r.box.Info().Cwd, "/")+"/")
-	was := m.seen[rel]
-	if !was.ModifiedAt.Equal(info.ModifiedAt) || m.r.inputs == nil {
+	rel := m.rel(info)
+	if was, known := m.seen[rel]; known && !was.ModifiedAt.Equal(info.ModifiedAt) {
 		return false
 	}
-	h := sha256.New()
-	if _, err := m.r.box.Download(ctx, info.Path, &bounded{w: h, left: MaxOutputBytes}, access(m.r.box.Info().Cwd)); err != nil {
-		return false
+	if info.SHA256 == "" {
+		h := sha256.New()
+		if _, err := m.r.box.Download(ctx, info.Path, &bounded{w: h, left: MaxOutputBytes}, access(m.r.box.Info().Cwd)); err != nil {
+			return false
+		}
+		info.SHA256 = hex.EncodeToString(h.Sum(nil))
 	}
-	sum := hex.EncodeToString(h.Sum(nil))
-	for _, e := range m.r.inputs.Entries {
-		if e.Path == rel {
-			return e.SHA256 == sum
+	if e := m.input(rel); e != nil {
+		return e.Type == workspace.File && e.SHA256 == info.SHA256 && (mode(e) == patch.Executable) == executable(info)
+	}
+	return m.r.there.has(rel, info)
+}
+
+// input is what was copied in under that name; nil: nothing.
+func (m *mirror) input(rel string) *workspace.Entry {
+	if m.r.inputs == nil {
+		return nil
+	}
+	if m.inputs == nil {
+		m.inputs = make(map[string]*workspace.Entry, len(m.r.inputs.Entries))
+		for _, e := range m.r.inputs.Entries {
+			m.inputs[e.Path] = e
 		}
 	}
-	return false
+	return m.inputs[rel]
 }
+
+// executable reports whether a file's owner can execute it: that digit is odd.
+func executable(info execd.FileInfo) bool { return info.Mode/100%10%2 == 1 }
 
 // skip notes once why a file is not brought out.
 func (m *mirror) skip(rel, why string) {
@@ -260,127 +303,4 @@ func (m *mirror) skip(rel, why string) {
 		m.info.Skipped = append(m.info.Skipped, Skipped{Path: rel, Reason: why})
 		m.r.warn("%s is not written to %s: %s", rel, m.info.Dir, why)
 	}
-}
-
-// fetch writes one file, whole or not at all. A file that is there and is not
-// ours stays as it is.
-func (m *mirror) fetch(ctx context.Context, rel string, info execd.FileInfo) error {
-	if !filepath.IsLocal(rel) {
-		m.skip(rel, "it cannot be a file's name here")
-		return nil
-	}
-	old, mine := m.ours[rel]
-	room := m.info.room(old, mine)
-	if info.Size > room {
-		m.skip(rel, errFull.Error())
-		return nil
-	}
-	there, exists, err := m.hash(rel)
-	if err != nil {
-		m.skip(rel, err.Error())
-		return nil
-	}
-	f, tmp, err := m.receive(ctx, rel, info, min(room, syncBytes))
-	if err != nil {
-		return err
-	}
-	if exists && there != f.SHA256 && !(mine && there == old.SHA256) {
-		m.skip(rel, "there is another file of that name, which is not the run's")
-	}
-	if exists && (there == f.SHA256 || !mine || there != old.SHA256) || mine && old.SHA256 == f.SHA256 {
-		return m.root.Remove(tmp)
-	}
-	if err := m.root.Rename(tmp, rel); err != nil {
-		return errors.Join(err, m.root.Remove(tmp))
-	}
-	m.info.Bytes += f.Bytes - old.Bytes
-	if !mine {
-		m.info.Files++
-	}
-	m.ours[rel] = f
-	m.pass.Written = append(m.pass.Written, f)
-	return nil
-}
-
-// room is how many bytes a file may have there, negative when there is no room
-// for another file. What a file has now is its own, whether it grows or shrinks.
-func (o *OutputInfo) room(old syncedFile, mine bool) int64 {
-	if !mine && o.Files >= MaxOutputFiles {
-		return -1
-	}
-	return MaxOutputBytes - o.Bytes + old.Bytes
-}
-
-// receive brings a file out under another name beside its own, so that no more
-// than a part of it is in memory at any time.
-func (m *mirror) receive(ctx context.Context, rel string, info execd.FileInfo, most int64) (_ syncedFile, tmp string, err error) {
-	dir := path.Dir(rel)
-	if err := m.root.MkdirAll(dir, 0o755); err != nil {
-		return syncedFile{}, "", err
-	}
-	perm := fs.FileMode(0o644)
-	if info.Mode/100%10%2 == 1 { // the owner's digit is odd: it can be executed
-		perm = 0o755
-	}
-	tmp = path.Join(dir, ".rein-"+strings.ToLower(rand.Text()))
-	f, err := m.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	if err != nil {
-		return syncedFile{}, "", err
-	}
-	h := sha256.New()
-	w := &bounded{w: io.MultiWriter(f, h), left: most}
-	_, err = m.r.box.Download(ctx, info.Path, w, access(m.r.box.Info().Cwd))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return syncedFile{}, "", errors.Join(err, m.root.Remove(tmp))
-	}
-	return syncedFile{Path: rel, Bytes: most - w.left, SHA256: hex.EncodeToString(h.Sum(nil))}, tmp, nil
-}
-
-// hash is that of the regular file in the directory, if there is one.
-func (m *mirror) hash(rel string) (sum string, exists bool, err error) {
-	st, err := m.root.Lstat(rel)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, err
-	}
-	if !st.Mode().IsRegular() {
-		return "", false, errors.New("what is there of that name is no regular file")
-	}
-	f, err := m.root.Open(rel)
-	if err != nil {
-		return "", false, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return hex.EncodeToString(h.Sum(nil)), true, err
-}
-
-// remove takes back a file that the work has removed, unless somebody else has
-// changed it here.
-func (m *mirror) remove(rel string) {
-	old := m.ours[rel]
-	delete(m.ours, rel)
-	m.info.Files--
-	m.info.Bytes -= old.Bytes
-	if there, exists, err := m.hash(rel); err != nil || !exists || there != old.SHA256 {
-		return
-	}
-	if err := m.root.Remove(rel); err != nil {
-		m.skip(rel, "it could not be removed: "+err.Error())
-		return
-	}
-	m.pass.Removed = append(m.pass.Removed, rel)
-}
-
-// record records a pass, if it changed anything.
-func (m *mirror) record() error {
-	if len(m.pass.Written)+len(m.pass.Removed) == 0 {
-		return nil
-	}
-	m.info.Passes++
-	slices.Sort(m.pass.Removed)
-	return m.r.record(audit.KindOutput, "", m.pass)
 }
