@@ -22,6 +22,8 @@ import (
 // not its work.
 const LabelRole = "rein.role"
 
+const roleChecks = "acceptance"
+
 // freshBox makes a sandbox as the run's own was made, with the inputs and a
 // patch of them in it and protected files as they were, and says when it ends.
 // What the patch leaves out, as build products, is not there.
@@ -32,7 +34,7 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 	}
 	spec := r.o.Target.Spec
 	spec.TTL = need + SaveTimeout
-	spec.Labels = map[string]string{LabelRun: r.o.ID, LabelRole: "acceptance"}
+	spec.Labels = map[string]string{LabelRun: r.o.ID, LabelRole: roleChecks}
 	r.emit(Event{Kind: EventCheck, Text: "making a new sandbox for the checks"})
 	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
 	if err != nil {

@@ -25,6 +25,7 @@ type record struct {
 
 	created *sandbox.Info // the newest sandbox
 	killed  bool          // the run has destroyed it
+	beside  beside
 	inputs  *inputsRecord
 	outcome *outcomeRecord
 	ended   bool // and only the report is missing
@@ -80,6 +81,9 @@ func readRecord(dir string) (*record, error) {
 // take takes one record of the audit log.
 func (rec *record) take(r audit.Record, notes map[int]int) error {
 	rec.head, rec.last = audit.Head{Seq: r.Seq, Hash: r.Hash}, r.Time
+	if of, err := rec.beside.take(r); of || err != nil {
+		return err
+	}
 	switch r.Kind {
 	case audit.KindRunStart:
 		rec.runID, rec.traceID, rec.begun = r.RunID, r.TraceID, r.Time

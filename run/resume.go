@@ -190,7 +190,7 @@ func (rec *record) sandboxID() string {
 func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcome, err error) {
 	defer caught(&err)
 	if !rec.worked() && rec.outcome == nil && rec.judged == nil && !rec.ended {
-		if err := r.clear(ctx); err != nil {
+		if err := r.clear(ctx, map[string]string{LabelRun: r.o.ID}); err != nil {
 			return r.explain(ctx, ctx, Outcome{Reason: Failed, Detail: "what was left of the run could not be removed"}, err), err
 		}
 		r.past = nil
@@ -210,6 +210,7 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 		return r.compose(ctx, w, rec, err)
 	}
 	defer r.destroy(ctx)
+	r.clearBeside(ctx, rec)
 	if err := errors.Join(r.restoreInputs(*rec.inputs), r.removeHalves()); err != nil {
 		return r.explain(ctx, work, Outcome{Reason: Failed, Detail: "the inputs are no longer known"}, err), err
 	}
@@ -326,10 +327,10 @@ func (rec *record) deadline(l budget.Limits) time.Time {
 }
 
 // clear destroys what was made for a run whose work never began.
-func (r *runner) clear(ctx context.Context) error {
+func (r *runner) clear(ctx context.Context, labels map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, sandbox.KillTimeout)
 	defer cancel()
-	left, err := r.o.Provider.List(ctx, map[string]string{LabelRun: r.o.ID})
+	left, err := r.o.Provider.List(ctx, labels)
 	if err != nil {
 		return err
 	}
