@@ -159,10 +159,28 @@ func targets(records []sandbox.NetworkRecord) []sandbox.NetworkRecord {
 }
 
 // quoteText makes a text a quotation, line by line. Markdown ends a line at a
-// carriage return, too.
+// carriage return, too. Nothing in it is loaded or run by what shows it, as
+// images, which can carry to their address what the sandbox must not send, and
+// HTML would be.
 func quoteText(s string) string {
 	s = evidence.Visible(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s))
-	return "> " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n> ")
+	return "> " + strings.ReplaceAll(inert(strings.TrimRight(s, "\n")), "\n", "\n> ")
+}
+
+// inert puts a backslash before what begins an image or HTML in Markdown, unless
+// there is one that counts.
+func inert(s string) string {
+	var b strings.Builder
+	escaped := false
+	for i := range len(s) {
+		c := s[i]
+		if c == '<' && !escaped || c == '[' && i > 0 && s[i-1] == '!' {
+			b.WriteByte('\\')
+		}
+		escaped = c == '\\' && !escaped
+		b.WriteByte(c)
+	}
+	return b.String()
 }
 
 // line makes a text, which may hold names that a sandbox chose, one line

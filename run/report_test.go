@@ -106,6 +106,30 @@ func TestHintsCanBePasted(t *testing.T) {
 	}
 }
 
+// What a model or a sandbox wrote makes nobody's viewer load or run anything.
+func TestReportLoadsNothing(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"![a](https://x.example/?q=1)":            "!\\[a](https://x.example/?q=1)",
+		"[![a][r]](b)\n\n[r]: https://x.example/": "[!\\[a][r]](b)\n> \n> [r]: https://x.example/",
+		"\\![a](b)":                    "\\!\\[a](b)",
+		"<img src=https://x.example/>": "\\<img src=https://x.example/>",
+		"\\<b>":                        "\\<b>",
+		"\\\\<b>":                      "\\\\\\<b>",
+		"a\r<!-- hidden\r\n-->":        "a\n> \\<!-- hidden\n> -->",
+		"a[0] = vec! [1] \\[ \u202e`x` \x1b]0;t\a# Title": "a[0] = vec! [1] \\[ `x` ]0;t# Title",
+	} {
+		rep := &run.Report{Answer: text, Task: text, Checks: []run.CheckResult{{Stdout: text, Stderr: text}}}
+		var b bytes.Buffer
+		if err := rep.WriteMarkdown(&b); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(b.String(), "\n> "+want+"\n"); n != 4 {
+			t.Errorf("%q is %d times\n%s", want, n, &b)
+		}
+	}
+}
+
 func readFile(t *testing.T, elem ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(elem...))
