@@ -108,11 +108,89 @@ var payloads = []string{
 	`hash -p "$PWD/evil/ls" ls; ls y`,
 	"((sh -x))\na=(1); canary y",
 	`/proc/self/exe -c 'canary y'`,
+	`//proc/self/exe -c 'canary y'`,
+	`/usr/../proc/self/exe -c 'canary y'`,
+	`cd /proc/self && ./exe -c 'canary y'`,
+	`/proc/self/root"$PWD"/../bin/canary y`,
+	"alias ls=canary\nls y",
+	"alias ls='canary y;'\nls",
+	`coproc x=1 canary y; sleep 0.2`,
+	// Programs that start others where their words say so.
+	`git -c alias.x='!canary y' x`,
+	`git -c 'alias.x=!canary y' -C . x`,
+	`git --config-env=alias.x=A x`,
+	`git init -q . && git -c core.fsmonitor='canary y; false' status`,
+	`git init -q . && git config alias.x '!canary y' && git x`,
+	`git init -q . && git config core.fsmonitor 'canary y; false' && git status`,
+	`git init -q . && git diff --no-index --ext-diff -- /dev/null evil/ls; git -c diff.external='canary' diff --no-index /dev/null evil/ls`,
+	`git --exec-path="$PWD/evil" ls`,
+	`git -c protocol.ext.allow=always ls-remote 'ext::canary y'`,
+	`git ls-remote --upload-pack='canary y;' .`,
+	`git ls-remote --upload-p 'canary y;' .`,
+	`git clone -u 'canary y;' . there`,
+	`git clone -c core.fsmonitor='canary y; false' . there`,
+	`git clone --template=evil . there`,
+	`git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m a && git rebase -q --root -x 'canary y'`,
+	`git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m a && git bisect start && git bisect run canary y`,
+	`git init -q . && git add 10 && git grep -O'canary' y`,
+	`git submodule foreach 'canary y'`,
+	`tar -cf /dev/null --checkpoint=1 --checkpoint-action=exec='canary y' .`,
+	`tar -cf /dev/null --checkpoint=1 --checkpoint-act=exec=canary .`,
+	`tar -cf x.tar -I 'canary y' .`,
+	`tar cIf 'canary y' x.tar .`,
+	`tar -cf /dev/null --use-compress-program=canary .`,
+	`tar -cf x.tar 10 && tar -xf x.tar --to-command='canary y'`,
+	`printf '%s
+' --checkpoint=1 --checkpoint-action=exec=canary . | tar -cf /dev/null -T -`,
+	`echo y | sed '1e canary y'`,
+	`echo y | sed -n '1e canary y'`,
+	`echo y | sed e --expression='1ecanary y'`,
+	`echo canary | sed 's/x*$/ y/e'`,
+	`echo canary | sed 's/x*$/ y/pe'`,
+	`echo canary | sed -e e`,
+	`echo '1e canary y' | sed -f - 10/ls`,
+	`echo '1e canary y' | sed -f /dev/stdin 10/ls`,
+	"echo y | sed 'a\\\ntext\n1e canary y'",
+	`echo y | sed --line-length 5p '1e canary y'`,
+	`echo y | sed ':a;s/x//;ta;e canary y'`,
+	`echo y | sed '{s/a/b/;e canary y
+}'`,
+	`awk 'BEGIN{system("canary y")}'`,
+	`awk 'BEGIN{print "y" | "canary y"}'`,
+	`awk 'BEGIN{"canary y" | getline}'`,
+	`echo 'BEGIN{system("canary y")}' | awk -f -`,
+	`awk -v x=1 'BEGIN{system("canary y")}'`,
+	`awk -F : 'BEGIN{system("canary y")}'`,
+	`echo 'x:; canary y' | make -f -`,
+	`echo 'x:; canary y' | make -sf - x`,
+	`echo 'x:; canary y' | make --file=/dev/stdin x`,
+	`make --eval='x:; canary y' x`,
+	`make --ev='x:; canary y' x`,
+	`make 'X=$(shell canary y)' '$(X)'`,
+	`make 'X!=canary y'`,
+	`seq 9 | split --filter='canary y'`,
+	`seq 9 | split --fi='canary y'`,
+	`seq 99999 | sort -S 1k --compress-program=canary`,
+	`zip -q x.zip 10/ls -T -TT 'canary y;'`,
+	`rsync -e 'canary y;' a:b c`,
+	`rsync -ae canary a:b c`,
+	`ssh -o ProxyCommand='canary y' -o BatchMode=yes a ls`,
+	`strace -o '|canary y' ls`,
+	`scp -S canary 10/ls a:b`,
+	`wget -q --use-askpass=canary http://a@127.0.0.1:1/`,
+	`rg --pre canary y .`,
+	`man -P canary ls`,
+	`gcc -wrapper canary,y -c x.c`,
+	`nc -e canary 127.0.0.1 1`,
+	`socat - EXEC:'canary y'`,
+	`go vet -vettool=canary .`,
+	`go test -exec 'canary y' ./...`,
 }
 
 // harmless allows what the payloads look like, and nothing else.
 func harmless(t *testing.T) *approval.Policy {
-	const programs = "ls|cat|find|echo|:|xargs|env|time|test|[|printf|read|flock|bash|sh|eval|trap|script|sleep|hash|export|declare"
+	const programs = "ls|cat|find|echo|:|xargs|env|time|test|[|printf|read|flock|bash|sh|eval|trap|script|sleep|hash|export|declare|alias|cd|" +
+		"git|tar|sed|awk|make|split|sort|seq|zip|rsync|ssh|strace|scp|wget|rg|man|gcc|nc|socat|go"
 	return policy(t, approval.Deny, approval.Rule{Action: approval.Allow, Command: programs})
 }
 
@@ -145,6 +223,9 @@ func TestPayloads(t *testing.T) {
 	}
 	only := policy(t, approval.Allow, approval.Rule{Action: approval.Deny, Command: "canary"})
 	for _, line := range []string{`bash -eo pipefail -c 'canary y'`, `bash -Tc 'canary y'`, `bash -O extglob -c 'canary y'`, `bash --login -c 'canary y'`, `sh -c -- 'canary y'`,
+		`git -c alias.x='!canary y' x`, `git bisect run canary y`, `tar --checkpoint-action=exec='canary y' -cf a .`, `tar -I canary -cf a .`, `sed '1e canary y' a`,
+		`awk 'BEGIN{system("canary y")}'`, `split --filter='canary y' a`, `rsync -e 'canary y' a b`, `go test -exec 'canary y' ./...`, `ssh -o ProxyCommand='canary y' a ls`,
+		`alias q='canary y'`, `hash -p /usr/bin/canary q`, `strace -o '|canary y' ls`, `make X='canary y'`,
 		`sh -c -x 'canary y'`, `busybox sh -c 'canary y'`, `trap -- 'canary y' EXIT`, `eval -- 'canary y'`, `env -S 'canary y'`, `env --split='canary y'`, `flock l -c 'canary y'`,
 		`su -c 'canary y'`, `watch --interval 5 'canary y'`} {
 		if v := only.Judge(shell(line)); v.Action != approval.Deny {
@@ -158,6 +239,12 @@ func TestPlainLines(t *testing.T) {
 	for _, line := range []string{
 		"ls # all of them", "ls \\\n  -l", "cat <<'EOF'\n$x \\\nEOF\n", "cat <<EOF\na\nb\nEOF\n", "cat <<-\"EOF\"\n\ta\n\tEOF\n", "bash -euo pipefail -c 'ls; cat x'",
 		"for i in 1 2; do ls; done", "x=1; ls", "export LANG=C; ls", "read -r line", "printf '%s\\n' a", "echo 'a{b,c}' \"[x]\" a~b", "env -i ls", "trap - EXIT",
+		"git status", "git --no-pager log --oneline -5", "git -C sub diff --stat HEAD~1", "git -c user.name=a -c user.email=b commit -qam x", "git clean -fdx", "git push -u origin main",
+		"git config user.name a", "git config --get core.pager", "git log -S std::string --format=%h", "git clone -b main https://example.com/a b", "git add -A && git diff --cached",
+		"tar -czf a.tgz sub", "tar xzf a.tgz -C sub", "tar --extract --file=a.tar --checkpoint=10", "sed -n '1,5p' a", "sed -i.bak 's/a|b/c/g' a b", "sed -e '/x/d' -e 's/a/b/w out' a",
+		"sed '3a\\new\nx' a", "sed ':a;N;$!ba;s/x/y/g' a", "sed '/a/{i text e\n}' a", "sed -f x.sed a", "awk '{print $1}' a", "awk -F: '$3 > 5 || $1 == \"a\" {print \"e\"}' a", "awk -f x.awk a",
+		"make", "make -j4 test V=1", "make -C sub -f x.mk all", "make -k --no-print-directory", "sort -t, -k2 -c a", "split -l 5 a", "go test -run X ./...", "go build -ldflags '-s -w' ./a",
+		"gcc -O2 -c x.c -o x.o", "rsync -a sub/ b", "rg -n pattern", "zip -r a.zip sub",
 		"find . -name '*.go' -exec cat a \\;", "[ -f a ] && ls", "test -d b", "time ls", "sh x.sh", "coproc ls", "coproc X { ls; }",
 	} {
 		if v := harmless(t).Judge(shell(line)); v.Action != approval.Allow {

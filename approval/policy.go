@@ -49,7 +49,7 @@ type Rule struct {
 	// Exact allows only the words of Command and none more.
 	Exact bool
 	// Unresolved also allows words that are known only at execution after those
-	// of Command.
+	// of Command, and those that have the program start another.
 	Unresolved bool
 	// Redirects also allows redirections that write.
 	Redirects bool

@@ -46,6 +46,10 @@ type Simple struct {
 	// script's file, what arrives on standard input, a program in another
 	// language, words known only at execution.
 	Opaque bool
+	// Unseen is true when its words have it start what is not listed, though it is
+	// no program that does so by its nature: git -c, tar --checkpoint-action, the
+	// programs of sed and awk.
+	Unseen bool
 	// Behind are the names of what this stands behind, outermost first: "sh",
 	// "xargs", "find". Empty for what the shell itself starts.
 	Behind []string
@@ -61,7 +65,7 @@ type Form string
 const (
 	Plain       Form = ""
 	Shell       Form = "shell"       // sh -c, eval, source, trap
-	Wrapper     Form = "wrapper"     // env, xargs, find -exec, timeout, sudo, command
+	Wrapper     Form = "wrapper"     // env, xargs, find -exec, timeout, sudo, command, and what is Unseen
 	Interpreter Form = "interpreter" // python, node, perl, awk
 	Redirection Form = "redirect"    // no words: files a compound command, or none, writes or reads
 	Assignment  Form = "assignment"  // no words: a variable that programs obey, such as PATH, or one whose value is known only at execution
@@ -129,10 +133,10 @@ func (c *Simple) Unresolved() bool {
 }
 
 // Hidden reports whether something of what the command does is not to be seen:
-// it is unresolved, or a shell or a wrapper that starts what is not listed
+// it is unresolved or unseen, or a shell or a wrapper that starts what is not listed
 // beside it and stands in no file that is known.
 func (c *Simple) Hidden() bool {
-	return c.Unresolved() || c.Opaque && (c.Form == Shell || c.Form == Wrapper) && len(c.Executes) == 0
+	return c.Unresolved() || c.Unseen || c.Opaque && (c.Form == Shell || c.Form == Wrapper) && len(c.Executes) == 0
 }
 
 // Writes reports whether one of its redirections may change a file.

@@ -51,6 +51,10 @@ func misread(tree *syntax.File, src string) (reason string) {
 			if n.Name != nil && !compound(n.Stmt) {
 				say("shells do not agree on the name of its coprocess")
 			}
+		case *syntax.CallExpr:
+			if len(n.Args) > 0 && assignment.MatchString(n.Args[0].Lit()) {
+				say("shells do not agree on an assignment before its command")
+			}
 		case *syntax.TimeClause:
 			if n.Stmt != nil {
 				if call, ok := n.Stmt.Cmd.(*syntax.CallExpr); ok && len(call.Assigns) == 0 && len(call.Args) > 0 && !plainStart(call.Args[0]) {

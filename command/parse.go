@@ -88,7 +88,7 @@ func firstLines(src string, n int) string {
 }
 
 func same(a, b Simple) bool {
-	return a.Form == b.Form && a.Opaque == b.Opaque && slices.Equal(a.Words, b.Words) && slices.Equal(a.Assigns, b.Assigns) &&
+	return a.Form == b.Form && a.Opaque == b.Opaque && a.Unseen == b.Unseen && slices.Equal(a.Words, b.Words) && slices.Equal(a.Assigns, b.Assigns) &&
 		slices.Equal(a.Redirects, b.Redirects) && slices.Equal(a.Behind, b.Behind)
 }
 

@@ -45,6 +45,9 @@ func (c *Simple) effects() Effect {
 	} else if fault != "" {
 		return Effect{Writes, name + " " + fault}
 	}
+	if c.Unseen {
+		return Effect{Unknown, name + " starts what is not known"}
+	}
 	return Effect{Kind: ReadOnly}
 }
 

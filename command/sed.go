@@ -1,6 +1,10 @@
 package command
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // sed allows scripts of commands that print, delete and substitute. Those that
 // write files or start programs (w, W, e, and both as flags of s), scripts in
@@ -29,17 +33,86 @@ func sed(args []string) string {
 	// A later -e makes the first operand a file; it is then judged in vain, which
 	// errs on the safe side.
 	for _, s := range scripts {
-		if !sedReads(s) {
+		if !(&sedScript{s: s}).known() {
 			return "may write with the script " + Quote(s)
 		}
 	}
 	return ""
 }
 
-// sedReads reports whether every command of a script is known to change
-// nothing.
-func sedReads(s string) bool {
-	p := sedScript{s}
+// sedStarts looks for what starts programs in scripts: e, as a command and as a
+// flag of s. A script that is not understood may.
+func sedStarts(args []string) (u unlisted) {
+	var scripts, operands []string
+	given := false
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		name, value, has := strings.Cut(a, "=")
+		next := ""
+		if i+1 < len(args) {
+			next = args[i+1]
+		}
+		switch {
+		case a == "--":
+			operands = append(operands, args[i+1:]...)
+			i = len(args)
+		case name == "--expression" || name == "--file":
+			if given = true; !has {
+				value, i = next, i+1
+			}
+			if name == "--file" {
+				u.script(value)
+			} else {
+				scripts = append(scripts, value)
+			}
+		case strings.HasPrefix(a, "--"):
+			u.starts = u.starts || !slices.Contains(sedLong, name) && !(has && name == "--line-length")
+		case strings.HasPrefix(a, "-") && len(a) > 1:
+			n := strings.IndexAny(a, "efli")
+			if n < 0 {
+				n = len(a)
+			}
+			u.starts = u.starts || strings.Trim(a[1:n], "nErzusb") != ""
+			if n == len(a) || a[n] == 'i' {
+				continue
+			}
+			if value = a[n+1:]; value == "" {
+				value, i = next, i+1
+			}
+			given = given || a[n] != 'l'
+			switch a[n] {
+			case 'e':
+				scripts = append(scripts, value)
+			case 'f':
+				u.script(value)
+			}
+		default:
+			operands = append(operands, a)
+		}
+	}
+	if !given && len(operands) > 0 {
+		scripts = operands[:1]
+	}
+	for _, s := range scripts {
+		if !(&sedScript{s: s, files: true}).known() {
+			u.run()
+			if m := sedRuns.FindStringSubmatch(s); m != nil {
+				u.run(m[1])
+			}
+		}
+	}
+	return u
+}
+
+var (
+	sedLong = []string{"--quiet", "--silent", "--posix", "--regexp-extended", "--null-data", "--unbuffered", "--separate", "--sandbox", "--binary",
+		"--in-place", "--follow-symlinks", "--help", "--version"}
+	sedRuns = regexp.MustCompile(`(?m)(?:^|[;{])[0-9$,! ]*e[ \t]+(.+)$`)
+)
+
+// known reports whether every command of the script is understood, and none
+// does more than it may.
+func (p *sedScript) known() bool {
 	for {
 		p.skip(" \t\n;{}")
 		if p.s == "" {
@@ -55,7 +128,12 @@ func sedReads(s string) bool {
 	}
 }
 
-type sedScript struct{ s string }
+// sedScript is what is left of a script. Files says that its commands may write
+// files.
+type sedScript struct {
+	s     string
+	files bool
+}
 
 func (p *sedScript) skip(set string) { p.s = strings.TrimLeft(p.s, set) }
 
@@ -155,10 +233,37 @@ func (p *sedScript) command() bool {
 		}
 		if c == 's' {
 			p.skip("gpiImM0123456789")
+			if p.files && strings.HasPrefix(p.s, "w") {
+				p.rest(false)
+			}
 		}
+		p.skip(" \t")
+	case p.files && strings.IndexByte("aicrRwW", c) >= 0:
+		p.rest(c == 'a' || c == 'i' || c == 'c')
+	case p.files && strings.IndexByte("btT:", c) >= 0:
+		p.skip(" \t")
+		p.skip(sedLabel)
 		p.skip(" \t")
 	default:
 		return false
 	}
 	return p.s == "" || strings.IndexByte(";\n}", p.s[0]) >= 0
+}
+
+const sedLabel = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
+// rest reads the rest of a line: a file's name or, as text, more lines while each
+// ends in a backslash that is not escaped.
+func (p *sedScript) rest(text bool) {
+	for {
+		line, after, more := strings.Cut(p.s, "\n")
+		backslashes := len(line) - len(strings.TrimRight(line, `\`))
+		switch p.s = after; {
+		case !more:
+			return
+		case !text || backslashes%2 == 0:
+			p.s = "\n" + after
+			return
+		}
+	}
 }

@@ -160,4 +160,9 @@ func (w *walker) code(c Simple) {
 	if found {
 		w.nested(code, argv[0])
 	}
+	for _, word := range c.Words[1:] {
+		if _, value, is := strings.Cut(word.Text, "="); is && word.Literal && path.Base(c.Name()) == "alias" {
+			w.glimpse(value, "alias")
+		}
+	}
 }

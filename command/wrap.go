@@ -21,7 +21,7 @@ func (w *walker) start(c Simple, redirects []*syntax.Redirect) {
 		c.Opaque = len(c.Words) > 0
 		w.add(c)
 	case base == "hash" && slices.ContainsFunc(c.Words[1:], func(w Word) bool { return !w.Literal || strings.HasPrefix(w.Text, "-") }),
-		strings.HasPrefix(name, "/proc/"), strings.HasPrefix(name, "/dev/"):
+		strings.Contains(name, "/") && elsewhere.MatchString(path.Clean(name)):
 		c.Form, c.Opaque = Shell, true // a name for another program
 		w.add(c)
 	case slices.Contains(shells, base):
@@ -36,9 +36,12 @@ func (w *walker) start(c Simple, redirects []*syntax.Redirect) {
 		w.find(c)
 	default:
 		c.Executes = executes(c)
-		w.add(c)
+		w.hides(c)
 	}
 }
+
+// elsewhere are names behind which any program may be.
+var elsewhere = regexp.MustCompile(`^/dev/|(^|/)proc/|(^|/)exe$`)
 
 // bashWords are keywords of bash and of no other shell. What follows them is
 // listed as bash reads it.
@@ -60,7 +63,7 @@ func (w *walker) interpreter(c Simple) {
 			break
 		}
 	}
-	w.add(c)
+	w.hides(c)
 }
 
 // wrapped says how a wrapper's own arguments end. An option that is not in it
@@ -100,7 +103,7 @@ var wrappers = map[string]*wrapped{
 	"doas":        {flags: "nL", valued: "uC"},
 	"xargs":       {flags: "0oprtx", valued: "adEILnPs", attached: "eil", long: "|--arg-file|--delimiter|--max-args|--max-procs|--max-chars|--process-slot-var|", plain: "|--null|--open-tty|--interactive|--no-run-if-empty|--show-limits|--exit|--verbose|--replace|--eof|--max-lines|", appends: true, alone: true},
 	"parallel":    {flags: "0kvt", appends: true, valued: "jIa", shell: true},
-	"strace":      {flags: "cCdDfFhiknqrtTvVwxyYzZ", valued: "eopsuaEPSXO"},
+	"strace":      {flags: "cCdDfFhiknqrtTvVwxyYzZ", valued: "epsuaEPSXO"},
 	"ltrace":      {flags: "bcCfhiLrStTVx", valued: "eopsuaEnl"},
 	"chroot":      {operands: 1, plain: "|--userspec|--groups|--skip-chdir|"},
 	"unshare":     {flags: "fr", valued: "SGRw"},
@@ -110,7 +113,7 @@ var wrappers = map[string]*wrapped{
 	"script":      {flags: "aefq", operands: 1, code: true},
 	"su":          {flags: "lmp", operands: 1, code: true},
 	"runuser":     {flags: "lmp", valued: "ugG", code: true},
-	"ssh":         {flags: "46AaCfGgKkMNnqsTtVvXxYy", operands: 1, valued: "BbcDEeFIiJLlmOoPpQRSWw", shell: true},
+	"ssh":         {flags: "46AaCfGgKkMNnqsTtVvXxYy", operands: 1, valued: "BbcDEeiJLlmOpPQRSWw", shell: true},
 	"firejail":    {},
 	"bwrap":       {},
 	"systemd-run": {valued: "pEuGH"},
@@ -174,18 +177,23 @@ func (w *walker) glimpsed(c Simple) {
 	for _, word := range c.Words[1:] {
 		_, value, assigned := strings.Cut(word.Text, "=")
 		for _, text := range []string{word.Text, value} {
-			if !word.Literal || !strings.ContainsAny(text, " \t\n") || text == value && !assigned {
-				continue
+			if word.Literal && strings.ContainsAny(text, " \t\n") && (text != value || assigned) {
+				w.glimpse(text, path.Base(c.Name()))
 			}
-			inside := &Script{}
-			if err := inside.read(text, append(slices.Clone(w.behind), path.Base(c.Name())), bothShells); err != nil {
-				continue // it stays hidden
-			}
-			for _, s := range inside.simple {
-				if len(w.script.simple) < MaxSimple {
-					w.script.simple = append(w.script.simple, s)
-				}
-			}
+		}
+	}
+}
+
+// glimpse lists what a text would be as a command line, if it is one.
+func (w *walker) glimpse(text, behind string) {
+	inside := &Script{}
+	text = strings.TrimLeft(text, "|!") // which say, to some, that it is one
+	if err := inside.read(text, append(slices.Clone(w.behind), behind), bothShells); err != nil {
+		return // it stays hidden
+	}
+	for _, s := range inside.simple {
+		if len(w.script.simple) < MaxSimple {
+			w.script.simple = append(w.script.simple, s)
 		}
 	}
 }
