@@ -84,7 +84,7 @@ func (rec *record) closed(c tool.Call, begun bool, why error) tool.Result {
 
 // cleared makes sure that nothing of the run is left, and says how that is known.
 func (r *runner) cleared(ctx context.Context, rec *record) Cleanup {
-	if err := r.clear(context.WithoutCancel(ctx)); err != nil {
+	if err := r.clear(context.WithoutCancel(ctx), map[string]string{LabelRun: r.o.ID}); err != nil {
 		return Cleanup{Error: err.Error(), Remedy: "rein sandbox kill " + rec.sandboxID()}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.DefaultOpTimeout)
