@@ -171,7 +171,7 @@ func (a *applier) read(name string) (Side, fs.FileMode, error) {
 // process's umask leaves, as from an editor.
 func (a *applier) write(staged, name string, s Side, perm fs.FileMode) error {
 	if s.Mode == Link {
-		if err := CheckLink(name, string(s.Data)); err != nil {
+		if err := checkLink(name, string(s.Data)); err != nil {
 			return err
 		}
 		return a.root.Symlink(string(s.Data), staged)

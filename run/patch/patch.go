@@ -79,9 +79,9 @@ func (s Side) text() bool {
 	return len(s.Data) <= maxText && bytes.IndexByte(s.Data, 0) < 0
 }
 
-// CheckPath refuses names that lead outside the tree, name its root, or touch
+// checkPath refuses names that lead outside the tree, name its root, or touch
 // a repository's own files.
-func CheckPath(name string) error {
+func checkPath(name string) error {
 	if name == "" || name == "." || path.IsAbs(name) || path.Clean(name) != name || strings.ContainsRune(name, 0) {
 		return fmt.Errorf("%q is not a plain relative path", name)
 	}
@@ -96,9 +96,9 @@ func CheckPath(name string) error {
 	return nil
 }
 
-// CheckLink refuses a symbolic link at name that leads outside the tree, or may:
+// checkLink refuses a symbolic link at name that leads outside the tree, or may:
 // what ".." behind a name leads to depends on whether that is a link, too.
-func CheckLink(name, target string) error {
+func checkLink(name, target string) error {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return fmt.Errorf("the link %q leads outside the tree", name)
 	}

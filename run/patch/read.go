@@ -117,7 +117,7 @@ func (p *Reader) next() (*Diff, error) {
 	d := &Diff{}
 	var err error
 	if d.Path, err = gitNames(names); err == nil {
-		err = CheckPath(d.Path)
+		err = checkPath(d.Path)
 	}
 	if err == nil {
 		err = p.modes(d)

@@ -10,14 +10,14 @@ import (
 )
 
 // Write writes the change of one file from old to new. Nothing is written when
-// they are equal. It refuses names CheckPath refuses, links CheckLink refuses
-// and sides above MaxFile.
+// they are equal. It refuses names and links that lead outside the tree, a
+// repository's own files, and sides above MaxFile.
 func Write(w io.Writer, name string, old, new Side) error {
-	if err := CheckPath(name); err != nil {
+	if err := checkPath(name); err != nil {
 		return err
 	}
 	if new.Mode == Link {
-		if err := CheckLink(name, string(new.Data)); err != nil {
+		if err := checkLink(name, string(new.Data)); err != nil {
 			return err
 		}
 	}
