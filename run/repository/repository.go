@@ -6,7 +6,6 @@
 package repository
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -92,9 +91,8 @@ func ParseHead(data []byte) (Head, error) {
 // FindPacked finds a reference's commit in the file packed-refs; "" when it is
 // not there.
 func FindPacked(data []byte, ref string) string {
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		if id, name, ok := strings.Cut(lines.Text(), " "); ok && name == ref && isID(id) {
+	for line := range bytes.Lines(data) {
+		if id, name, ok := strings.Cut(string(bytes.TrimRight(line, "\r\n")), " "); ok && name == ref && isID(id) {
 			return id
 		}
 	}
