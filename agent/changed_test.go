@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/run/control"
+	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 	"github.com/rein-sh/rein/tool"
 )
@@ -86,12 +88,12 @@ func inForce(t *testing.T, rep *run.Report) {
 	for _, l := range rep.Limits {
 		now[l.Name] = l.Value
 	}
-	for name, want := range map[string]string{"call_timeout": "10s", "max_call_timeout": "30s", "output_bytes": "2 KiB", "output_lines": "20"} {
+	for name, want := range map[string]string{"call_timeout": "10s", "max_call_timeout": "30s", "output_bytes": "2 KiB", "output_lines": "19"} {
 		if now[name] != want {
 			t.Errorf("the report has %s = %s, want %s", name, now[name], want)
 		}
 	}
-	if len(rep.LimitChanges) != 4 {
+	if n := len(rep.LimitChanges); n != 5 || rep.LimitChanges[4].Old != "20" {
 		t.Errorf("%+v", rep.LimitChanges)
 	}
 }
@@ -136,6 +138,18 @@ func TestCallLimitsAreChanged(t *testing.T) {
 	}
 }
 
+// attaching is a provider that tells when it is first asked for a sandbox.
+type attaching struct {
+	sandbox.Provider
+	once sync.Once
+	hook func()
+}
+
+func (a *attaching) Get(ctx context.Context, id string) (sandbox.Info, error) {
+	a.once.Do(a.hook)
+	return a.Provider.Get(ctx, id)
+}
+
 // A run that is resumed has the limits that were set while another process worked
 // on it, and the tools that it had described.
 func TestCallLimitsAreResumed(t *testing.T) {
@@ -165,10 +179,25 @@ func TestCallLimitsAreResumed(t *testing.T) {
 	if dead, _ := m.state(); !dead {
 		t.Fatal("it did not die")
 	}
-	again := &fake{answers: []answer{
-		calls(tool.RunCommand, `{"command":"seq 302"}`, tool.RunCommand, `{"command":"true","timeout_seconds":60}`), text("done")}}
+	changed := make(chan struct{})
+	again := &fake{answers: []answer{func(r *model.Request) (*model.Reply, error) {
+		<-changed
+		return calls(tool.RunCommand, `{"command":"seq 302"}`, tool.RunCommand, `{"command":"true","timeout_seconds":60}`)(r)
+	}, text("done")}}
 	m = &mortal{Provider: mem, Model: again, dir: m.left, left: t.TempDir(), kill: func() {}}
-	o.Provider, o.StateDir = m, m.dir
+	at := &attaching{Provider: m}
+	at.hook = func() { // before the record is followed
+		go func() {
+			defer close(changed)
+			change(t, m.dir, budget.LimitOutputLines, 19)
+		}()
+		select {
+		case <-changed:
+			t.Error("the limit was changed before those on record")
+		case <-time.After(100 * time.Millisecond): // it waits
+		}
+	}
+	o.Provider, o.StateDir = at, m.dir
 	rep, err := run.Resume(context.Background(), o, work(m))
 	if err != nil || rep.Reason != run.Done || rep.Answer != "done" {
 		out, _ := json.Marshal(rep)

@@ -24,10 +24,18 @@ type LimitChange struct {
 	PID    int32  `json:"pid"`
 }
 
-// Limit implements control.Handler. A change that cannot be recorded is undone.
-func (d *desk) Limit(_ context.Context, by control.Peer, limit budget.Limit, amount int64) (control.Change, error) {
+// Limit implements control.Handler. A change that cannot be recorded is undone. In
+// a run that is resumed it comes after those on record.
+func (d *desk) Limit(ctx context.Context, by control.Peer, limit budget.Limit, amount int64) (control.Change, error) {
 	if err := d.open(); err != nil {
 		return control.Change{}, err
+	}
+	if p := d.r.past; p != nil {
+		select {
+		case <-p.live:
+		case <-ctx.Done():
+			return control.Change{}, context.Cause(ctx)
+		}
 	}
 	d.changing.Lock()
 	defer d.changing.Unlock()
