@@ -78,7 +78,7 @@ func (c *conversation) execute(ctx context.Context, call tool.Call) tool.Result 
 		return tool.Fail(tool.OpRun, tool.CodeInternal, errOffRecord.Error(), "")
 	}
 	if call.Begun = begun; begun {
-		call.Edited = c.past.Edited()
+		call.Edited, call.Opened = c.past.Edited(), c.past.Opened()
 	}
 	return c.run(ctx, call)
 }

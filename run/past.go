@@ -25,6 +25,7 @@ type Past struct {
 	at     int
 	begun  string        // the id of the call that had begun, and has no result
 	edited string        // the command that a person put in its place
+	opened string        // the session that it is on record as having opened
 	lost   bool          // the request just done again has no reply
 	live   chan struct{} // closed at the end of the record
 	now    time.Time     // as the record has it
@@ -201,6 +202,17 @@ func (p *Past) Edited() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.edited
+}
+
+// Opened is the session that the call that had begun is on record as having
+// opened; empty: none.
+func (p *Past) Opened() string {
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.opened
 }
 
 // callID is the id of the call that is about to be made: that of the record.

@@ -35,6 +35,7 @@ type record struct {
 	said   []saying
 	call   string          // the id of the newest call with an intent and no result
 	edited string          // the command that a person put in its place
+	opened string          // the session that it has opened
 	told   map[string]bool // the calls that have a result
 	judged *judgedRecord
 	checks []CheckResult
@@ -113,8 +114,15 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 	case audit.KindCallIntent, audit.KindFileIntent, audit.KindSessionIntent:
 		// A worker's, not one of the run's own, nor a look at an earlier one.
 		if strings.HasPrefix(r.CallID, callPrefix) && !rec.told[r.CallID] {
-			rec.call = r.CallID
+			rec.call, rec.opened = r.CallID, ""
 		}
+	case audit.KindSessionOutcome:
+		var s sandbox.SessionRecord
+		err := json.Unmarshal(r.Data, &s)
+		if r.CallID == rec.call && s.Op == "open" && s.OK {
+			rec.opened = s.Session
+		}
+		return err
 	case audit.KindApproval:
 		var a approvalRecord
 		err := json.Unmarshal(r.Data, &a)
@@ -287,7 +295,7 @@ func (rec *record) worked() bool {
 // past is what the worker is to do again. The reply of a request at its end
 // never came.
 func (rec *record) past() *Past {
-	p := &Past{begun: rec.call, edited: rec.edited, now: rec.begun, live: make(chan struct{})}
+	p := &Past{begun: rec.call, edited: rec.edited, opened: rec.opened, now: rec.begun, live: make(chan struct{})}
 	for i, s := range rec.said {
 		s.lost = s.kind == audit.KindModelRequest && !rec.answered(i)
 		p.said = append(p.said, s)

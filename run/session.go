@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
@@ -166,7 +167,11 @@ func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 	if res.Err != nil {
 		code = res.Err.Code
 	}
+	was, driven := r.past.next()
 	if old, err := r.followCall(c, step, res, true); old || err != nil {
+		if old && driven && err == nil {
+			r.recall(c, res, was.time)
+		}
 		return err
 	}
 	r.mirror.after(c)
@@ -177,6 +182,16 @@ func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: summary, OK: res.OK,
 		ExitCode: res.ExitCode, Timeout: res.Timeout, Code: code, Bytes: res.OutputBytes, DurationMS: res.DurationMS}})
 	return r.recordCall(c, step, res, true)
+}
+
+// recall has the tools know a call that is on record.
+func (r *runner) recall(c tool.Call, res tool.Result, at time.Time) {
+	r.mu.Lock()
+	tools := slices.Clone(r.tools)
+	r.mu.Unlock()
+	for _, set := range tools {
+		set.Recall(c, res, at)
+	}
 }
 
 // NotCalled records a call that was not executed, and why. It counts as none.

@@ -128,7 +128,7 @@ func Builtin(o Options) (*Set, error) {
 	}
 	set, err := NewSet(o.Sandbox.ID, tools...)
 	if err == nil {
-		set.close = b.closeSessions
+		set.close, set.recall = b.closeSessions, b.recall
 	}
 	return set, err
 }

@@ -78,6 +78,9 @@ func (b *builtin) openSession(ctx context.Context, c Call) Result {
 	if err != nil {
 		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 	}
+	if c.Begun && c.Opened != "" {
+		return b.opened(c.Opened, args.Cwd)
+	}
 	if full := b.reserveSession(ctx); full != nil {
 		return *full
 	}
@@ -96,6 +99,17 @@ func (b *builtin) openSession(ctx context.Context, c Call) Result {
 		s.cwd = path.Join(b.cwd, s.cwd)
 	}
 	b.sessions[id] = s
+	return Result{OK: true, Stdout: id + "\n", Session: b.describe(id, s)}
+}
+
+// opened is the result of a call that had opened a session when rein was ended.
+func (b *builtin) opened(id, cwd string) Result {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.adoptLocked(id, cwd, time.Now().Add(b.Sessions.Age))
+	if s == nil {
+		return sessionGone(b.ended[id])
+	}
 	return Result{OK: true, Stdout: id + "\n", Session: b.describe(id, s)}
 }
 
@@ -165,10 +179,12 @@ func (b *builtin) sessionPlace(ctx context.Context, c Call) (*Place, *Result) {
 	return &Place{Cwd: s.cwd, Commands: s.calls}, nil
 }
 
-// use counts a call to a session, or says why there is no such session. A
-// session of before rein died is known by its call that had begun.
+// use counts a call to a session, or says why there is no such session. A call
+// that had begun when rein died is known by its session, whose time was not over.
 func (b *builtin) use(ctx context.Context, id string, begun bool) (*openSession, *Result) {
-	b.expireSessions(ctx)
+	if !begun {
+		b.expireSessions(ctx)
+	}
 	b.mu.Lock()
 	s := b.sessions[id]
 	if s == nil && begun {

@@ -21,6 +21,7 @@ import (
 type Set struct {
 	tools   []Tool
 	close   func(context.Context)
+	recall  func(Call, Result, time.Time)
 	schemas []func() (*jsonschema.Resolved, error)
 	sandbox func() string
 }

@@ -61,6 +61,9 @@ type Call struct {
 	// Begun says that a rein that has died had begun this call, and that its
 	// result is not known. What it did is asked for; it is not done again.
 	Begun bool
+	// Opened is the session that a call which had begun is on record as having
+	// opened.
+	Opened string
 	// Place is where a command in a session would start; nil: it is in none that
 	// is open. It is set for Options.Approve alone.
 	Place *Place
