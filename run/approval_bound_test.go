@@ -116,27 +116,12 @@ func TestPendingNamesFiles(t *testing.T) {
 	o.Approval = judged(t, nil, approval.Rule{Action: approval.Ask, Form: "shell"})
 	o.Approval.Resolvable = true
 	do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			c, err := control.Dial(ctx, s.Dir())
-			if err != nil {
-				t.Error(err)
-				return
+		answered := answering(ctx, t, s, func(c *control.Client, q control.Pending) error {
+			if len(q.Files["x.sh"]) != 64 {
+				t.Errorf("%+v", q)
 			}
-			defer c.Close()
-			var list []control.Pending
-			for len(list) == 0 && ctx.Err() == nil && err == nil {
-				list, err = c.Pending(ctx)
-			}
-			if err != nil || len(list) != 1 || len(list[0].Files["x.sh"]) != 64 {
-				t.Errorf("%+v, %v", list, err)
-				return
-			}
-			if err := c.Approve(ctx, control.Answer{ID: list[0].ID, Hash: list[0].Hash, Decision: control.Approve}); err != nil {
-				t.Error(err)
-			}
-		}()
+			return c.Approve(ctx, control.Answer{ID: q.ID, Hash: q.Hash, Decision: control.Approve})
+		})
 		r := shell(t, ctx, s, "sh x.sh")
 		<-answered
 		if !r.OK {

@@ -135,6 +135,33 @@ func TestApprovalOfAScript(t *testing.T) {
 	}
 }
 
+// answering has answer take, over the control socket, what waits for a person once
+// something does. The channel is closed when it has.
+func answering(ctx context.Context, t *testing.T, s *run.Session, answer func(*control.Client, control.Pending) error) <-chan struct{} {
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		c, err := control.Dial(ctx, s.Dir())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		var list []control.Pending
+		for len(list) == 0 && ctx.Err() == nil && err == nil {
+			list, err = c.Pending(ctx)
+		}
+		if err != nil || len(list) != 1 {
+			t.Errorf("%+v, %v", list, err)
+			return
+		}
+		if err := answer(c, list[0]); err != nil {
+			t.Error(err)
+		}
+	}()
+	return answered
+}
+
 // Another process answers over the control socket.
 func TestApprovalSocket(t *testing.T) {
 	t.Parallel()
@@ -144,35 +171,18 @@ func TestApprovalSocket(t *testing.T) {
 		o.Approval = judged(t, nil, approval.Rule{Action: approval.Ask, Command: "touch"})
 		o.Approval.Resolvable = true
 		rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
-			answered := make(chan struct{})
-			go func() {
-				defer close(answered)
-				c, err := control.Dial(ctx, s.Dir())
-				if err != nil {
-					t.Error(err)
-					return
+			answered := answering(ctx, t, s, func(c *control.Client, q control.Pending) error {
+				if q.Text != "touch x" || q.Kind != string(approval.Command) {
+					t.Errorf("%+v", q)
 				}
-				defer c.Close()
-				var list []control.Pending
-				for len(list) == 0 && ctx.Err() == nil {
-					if list, err = c.Pending(ctx); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-				if list[0].Text != "touch x" || list[0].Kind != string(approval.Command) {
-					t.Errorf("%+v", list)
-				}
-				answer := control.Answer{ID: list[0].ID, Hash: strings.Repeat("0", 64), Decision: decision, Reason: "because"}
-				err = c.Approve(ctx, answer)
+				answer := control.Answer{ID: q.ID, Hash: strings.Repeat("0", 64), Decision: decision, Reason: "because"}
+				err := c.Approve(ctx, answer)
 				if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeChanged || e.Hint() == "" {
 					t.Errorf("what was not asked is answered: %v", err)
 				}
-				answer.Hash = list[0].Hash
-				if err := c.Approve(ctx, answer); err != nil {
-					t.Error(err)
-				}
-			}()
+				answer.Hash = q.Hash
+				return c.Approve(ctx, answer)
+			})
 			r := shell(t, ctx, s, "touch x")
 			<-answered
 			if decision == control.Deny {
