@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/tool"
@@ -235,5 +236,29 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	if got := run.Summarize(tool.Call{Arguments: []byte(`{"path":"x","content":"long secret text"}`)}, nil); strings.Contains(got, "secret text") {
 		t.Errorf("a content is in the summary: %s", got)
+	}
+}
+
+// What a sandbox says is in its workspace is bounded before it is kept: by how
+// many files there are, and by how long their paths are.
+func TestListedIsBounded(t *testing.T) {
+	t.Parallel()
+	of := func(n, path, target int) []execd.FileInfo {
+		return slices.Repeat([]execd.FileInfo{{Path: strings.Repeat("p", path), Target: strings.Repeat("t", target)}}, n)
+	}
+	for _, c := range []struct {
+		dirs, files, path, target int
+		ok                        bool
+	}{
+		{10, 100_000, 200, 0, true},
+		{11, 100_000, 20, 0, false},
+		{20, 10_000, 1000, 0, true},
+		{20, 10_000, 2000, 0, false},
+		{20, 10_000, 100, 2000, false},
+	} {
+		err := run.Listed(slices.Repeat([][]execd.FileInfo{of(c.files, c.path, c.target)}, c.dirs)...)
+		if (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }

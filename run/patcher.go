@@ -110,9 +110,30 @@ func (r *runner) savePatch(ctx context.Context) error {
 	return r.record(audit.KindArtifact, "", p.info)
 }
 
-// maxListed bounds the files of one level of the workspace that are looked at,
-// also of those that are no part of a patch.
-const maxListed = 1_000_000
+// Bounds of one level of the workspace that is looked at, also of what is no part
+// of a patch: files, and bytes of their paths and of where links lead.
+const (
+	maxListed      = 1_000_000
+	maxListedBytes = 256 << 20
+)
+
+// listed counts the files of a level as they come: each of many directories may
+// claim many.
+type listed struct{ files, bytes atomic.Int64 }
+
+func (l *listed) add(files []execd.FileInfo) error {
+	n := 0
+	for i := range files {
+		n += len(files[i].Path) + len(files[i].Target)
+	}
+	if l.files.Add(int64(len(files))) > maxListed {
+		return fmt.Errorf("the workspace has more than %d files in directories of one depth", maxListed)
+	}
+	if l.bytes.Add(int64(n)) > maxListedBytes {
+		return fmt.Errorf("the workspace has files in directories of one depth whose paths take more than %d MiB", maxListedBytes>>20)
+	}
+	return nil
+}
 
 // walk lists what of the workspace may be part of a patch: build products, which
 // may be a hundred times the rest, are not, nor is what was there before the
@@ -148,14 +169,13 @@ func (p *patcher) walk() ([]execd.FileInfo, error) {
 func levels(ctx context.Context, box *sandbox.Sandbox, cwd string, take func(rel string, info execd.FileInfo) (bool, error)) error {
 	for level := []string{cwd}; len(level) > 0; {
 		lists := make([][]execd.FileInfo, len(level))
-		// Counted as they come: each of many directories may claim many files.
-		var seen atomic.Int64
+		var seen listed
 		err := each(ctx, indices(level), func(ctx context.Context, i int) (err error) {
 			lists[i], err = box.Inventory(ctx, level[i], 1, access(cwd))
-			if err == nil && seen.Add(int64(len(lists[i]))) > maxListed {
-				err = fmt.Errorf("the workspace has more than %d files in directories of one depth", maxListed)
+			if err != nil {
+				return err
 			}
-			return err
+			return seen.add(lists[i])
 		})
 		if err != nil {
 			return err
