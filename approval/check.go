@@ -93,11 +93,15 @@ func unchanged(asked, now map[string]string, edited bool) bool {
 	return true
 }
 
-// bindable reports whether it is known which files a request reads as programs:
-// what is granted for a run is bound to them.
+// bindable reports whether it is known what a request starts, and from which
+// files: what is granted for a run is bound to them. The same line may start
+// another program the next time where that is not known.
 func bindable(r Request) bool {
-	_, err := command.Parse(r.Command)
-	return r.Command == "" || err == nil
+	if r.Command == "" {
+		return true
+	}
+	s, err := command.Parse(r.Command)
+	return err == nil && !slices.ContainsFunc(s.Simple(), func(c command.Simple) bool { return c.StartsUnnamed() })
 }
 
 // executed are the files that a request reads as programs.

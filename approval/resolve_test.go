@@ -111,3 +111,24 @@ func TestNotResolvable(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What an approval for the run cannot be bound to is asked about each time: the
+// line stays as it is, and what it starts may not.
+func TestNotGranted(t *testing.T) {
+	t.Parallel()
+	for line, times := range map[string]int{
+		"touch a": 1, "touch *": 1, "sh x.sh": 1, "sh -c 'touch a'": 1, "make -f x.mk": 1,
+		"cat x | sh": 2, "git x": 2, "cat x | make -f -": 2, "touch a; tar -xf x.tar -T list": 2, "eval \"$x\"": 2,
+	} {
+		p := saying(approval.Decision{Approve: true, ForRun: true})
+		d := newDesk(t, nil, p)
+		for range 2 {
+			if out := check(t, d, shell(line)); !out.Code.OK() {
+				t.Errorf("%s: %+v", line, out)
+			}
+		}
+		if len(p.asked) != times {
+			t.Errorf("%s is asked %d times, want %d", line, len(p.asked), times)
+		}
+	}
+}

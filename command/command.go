@@ -133,10 +133,13 @@ func (c *Simple) Unresolved() bool {
 }
 
 // Hidden reports whether something of what the command does is not to be seen:
-// it is unresolved or unseen, or a shell or a wrapper that starts what is not listed
-// beside it and stands in no file that is known.
-func (c *Simple) Hidden() bool {
-	return c.Unresolved() || c.Unseen || c.Opaque && (c.Form == Shell || c.Form == Wrapper) && len(c.Executes) == 0
+// it is unresolved, or starts what is neither listed nor named.
+func (c *Simple) Hidden() bool { return c.Unresolved() || c.StartsUnnamed() }
+
+// StartsUnnamed reports whether the command is unseen, or a shell or a wrapper
+// that starts what is not listed beside it and stands in no file that is known.
+func (c *Simple) StartsUnnamed() bool {
+	return c.Unseen || c.Opaque && (c.Form == Shell || c.Form == Wrapper) && len(c.Executes) == 0
 }
 
 // Writes reports whether one of its redirections may change a file.
