@@ -74,17 +74,17 @@ type Options struct {
 
 type builtin struct {
 	Options
-	began   budget.Limits // what the tools are described with
-	cwd     string
-	roots   []string
-	gone    atomic.Bool
-	mu      sync.Mutex
-	created bool
+	began budget.Limits // what the tools are described with
+	cwd   string
+	roots []string
+	gone  atomic.Bool
 
-	sessions map[string]*openSession // guarded by mu
-	opening  int                     // sessions that are being opened
-	ended    map[string]string       // why a session is there no more
-	found    *managers               // nil until they were looked for
+	mu       sync.Mutex // guards what follows
+	created  bool       // sandbox_create was called
+	sessions map[string]*openSession
+	opening  int               // sessions that are being opened
+	ended    map[string]string // why a session is there no more
+	found    *managers         // nil until they were looked for
 }
 
 // Builtin returns the built-in tools over one sandbox that exists already.

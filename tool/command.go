@@ -94,12 +94,12 @@ func (b *builtin) run(ctx context.Context, c Call) Result {
 		CallID: c.ID, Tool: RunCommand, Shell: args.Command, Cwd: args.Cwd, Timeout: timeout,
 		Background: args.Background, Progress: c.Progress, Capture: max(minCapture, 4*c.limits.OutputBytes),
 	})
-	res2 := b.shown(c, r, args.last(c))
+	shown := b.shown(c, r, args.last(c))
 	if err != nil {
-		res2.Err = Explain(OpRun, b.Sandbox.ID(), err)
+		shown.Err = Explain(OpRun, b.Sandbox.ID(), err)
 	}
-	res2.Diagnosis = b.diagnose(ctx, &res2, args.Cwd)
-	return res2
+	shown.Diagnosis = b.diagnose(ctx, &shown, args.Cwd)
+	return shown
 }
 
 // timeout is how long this call may take. Work in the background may take what

@@ -320,22 +320,21 @@ func (p Parameter) text(v any) (text, fault string) {
 
 // program runs a narrow tool.
 func (b *builtin) program(ctx context.Context, c Call, p Program) Result {
+	values, err := decode[map[string]any](c)
+	if err != nil {
+		return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
+	}
 	for _, param := range p.Parameters {
-		if !param.Path {
-			continue
-		}
-		values, _ := decode[map[string]any](c)
 		name, given := values[param.Name].(string)
-		if !given {
+		if !param.Path || !given {
 			continue
 		}
-		at, fault := b.place(ctx, c, name, b.roots[:1])
-		if fault != nil {
+		// Only looked at: the program is given the name the model wrote.
+		if _, fault := b.place(ctx, c, name, b.roots[:1]); fault != nil {
 			e := *fault
 			e.Message = strings.Replace(e.Message, "arguments/path", "arguments/"+param.Name, 1)
 			return Result{Err: &e}
 		}
-		_ = at // the program is given the name the model wrote
 	}
 	argv, fault := p.CommandOf(c.Arguments)
 	if fault != nil {

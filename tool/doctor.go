@@ -75,14 +75,20 @@ func (b *builtin) managers(ctx context.Context) managers {
 	return m
 }
 
+// locate is the path of a file that the command names, and whether it lies in the
+// workspace.
+func (d *doctor) locate(name string) (full string, ours bool) {
+	if full = path.Clean(name); !path.IsAbs(name) {
+		full = path.Join(d.cwd, name)
+	}
+	return full, strings.HasPrefix(full, d.b.cwd+"/")
+}
+
 // missingFile names the file in the same directory that could be meant. Only the
 // workspace is looked at.
 func missingFile(ctx context.Context, d *doctor, name string) string {
-	full := name
-	if !path.IsAbs(full) {
-		full = path.Join(d.cwd, full)
-	}
-	if full = path.Clean(full); !strings.HasPrefix(full, d.b.cwd+"/") {
+	full, ours := d.locate(name)
+	if !ours {
 		return "there is no " + name + "; look with ls for what is there"
 	}
 	dir, err := d.b.list(ctx, path.Dir(full))
@@ -129,11 +135,8 @@ func (b *builtin) list(ctx context.Context, dir string) ([]string, error) {
 
 // forbidden says who may do what with a file of the workspace.
 func forbidden(ctx context.Context, d *doctor, name string) string {
-	full := name
-	if !path.IsAbs(full) {
-		full = path.Join(d.cwd, full)
-	}
-	if full = path.Clean(full); name == "" || !strings.HasPrefix(full, d.b.cwd+"/") {
+	full, ours := d.locate(name)
+	if !ours || name == "" {
 		return "that place is not for the user that commands run as; work in " + d.b.cwd
 	}
 	short, cancel := context.WithTimeout(ctx, lookTimeout)

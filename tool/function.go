@@ -15,11 +15,12 @@ import (
 )
 
 // Func makes a tool of a function of the host program. It runs there, not in the
-// sandbox. Its arguments are In, a struct whose schema comes from its types and
-// its json and jsonschema tags; what is missing or does not fit is refused before
-// the call. Its result is shown like a command's output: a string as it is, anything else
-// as JSON. An *Error is the call's error as it is; any other, and a panic, fail the
-// call.
+// sandbox. Its context ends with the time a call may take; a function that goes
+// on all the same is waited for. Its arguments are In, a struct whose schema comes
+// from its types and its json and jsonschema tags; what is missing or does not fit
+// is refused before the call. Its result is shown like a command's output: a
+// string as it is, anything else as JSON. An *Error is the call's error as it is;
+// any other, and a panic, fail the call.
 func Func[In, Out any](name, description string, f func(context.Context, In) (Out, error)) (Custom, error) {
 	if !toolName.MatchString(name) || slices.Contains(reserved, name) {
 		return Custom{}, fmt.Errorf("tool: %q is no name of a tool of one's own", name)

@@ -1,5 +1,6 @@
-// Package tool is what a model may call: five tools over one sandbox, the
-// checks their arguments pass, and the result every call has.
+// Package tool is what a model may call: the built-in tools over one sandbox and
+// those of the host's own, the checks their arguments pass, and the result every
+// call has.
 //
 // A result is a value whatever happened: a command that failed, a call whose
 // arguments were wrong and a sandbox that is gone are all results the model
