@@ -53,7 +53,7 @@ type Request struct {
 	CallID string
 	// Tool is the tool that is called.
 	Tool string
-	// Command is the shell command; of KindCommand.
+	// Command is the shell command; of kind Command.
 	Command string
 	// Argv is what is started without a shell, when it is known.
 	Argv []string

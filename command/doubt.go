@@ -130,8 +130,8 @@ func hereDocument(r *syntax.Redirect) (delimiter string, open bool, reason strin
 				delimiter, open = p.Value, false
 			}
 		case *syntax.DblQuoted:
-			if lit, ok := r.Word.Parts[0].(*syntax.DblQuoted); ok && !p.Dollar && len(lit.Parts) == 1 {
-				if l, ok := lit.Parts[0].(*syntax.Lit); ok {
+			if !p.Dollar && len(p.Parts) == 1 {
+				if l, ok := p.Parts[0].(*syntax.Lit); ok {
 					delimiter, open = l.Value, false
 				}
 			}

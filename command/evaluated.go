@@ -67,7 +67,7 @@ func subscript(x syntax.ArithmExpr) bool {
 	return number(x)
 }
 
-// named variables are set by these builtins, whose words are their names.
+// setters are the builtins that set or look at the variables their words name.
 var setters = []string{"read", "printf", "getopts", "mapfile", "readarray", "export", "declare", "typeset", "local", "readonly", "wait", "unset", "test", "["}
 
 // sets lists what a builtin sets or evaluates besides being a command: a
