@@ -130,9 +130,5 @@ func (r *Reservation) Settle(actual Spent) error {
 	return err
 }
 
-// SettleWhole counts all that was set aside: what a request costs at most, when
-// nobody says what it did cost.
-func (r *Reservation) SettleWhole() { _ = r.Settle(r.amount) } // cannot go over itself
-
 // Release sets nothing aside any more: the request cost nothing.
 func (r *Reservation) Release() { _ = r.Settle(Spent{}) } // cannot go over

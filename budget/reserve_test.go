@@ -46,7 +46,9 @@ func TestReserve(t *testing.T) {
 	if err := hold.Settle(budget.Spent{Tokens: 1 << 40}); err != nil {
 		t.Errorf("settled twice: %v", err)
 	}
-	hold.SettleWhole()
+	if err := hold.Settle(hold.Amount()); err != nil {
+		t.Fatal(err)
+	}
 	if u := tree.Usage(); u.Tokens != 100 || u.Cost != budget.Dollars(0.01) || tree.LeftLast().Tokens != 199_900 {
 		t.Errorf("%+v, left %+v", u, tree.LeftLast())
 	}
@@ -105,7 +107,7 @@ func TestReservationsAreExact(t *testing.T) {
 					case 0:
 						hold.Release()
 					case 1:
-						hold.SettleWhole()
+						_ = hold.Settle(hold.Amount()) // cannot go over itself
 					default:
 						if err := hold.Settle(budget.Spent{Tokens: rng.Int64N(ask.Tokens + 1), Cost: budget.USD(rng.Int64N(int64(ask.Cost) + 1))}); err != nil {
 							t.Error(err)
