@@ -122,7 +122,7 @@ func begin(o *Options) (_ *runner, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.log.Close())
+			err = errors.Join(err, r.talk.close(), r.log.Close())
 		}
 	}()
 	if !o.NoTranscript {

@@ -52,9 +52,6 @@ type desk struct {
 // serve answers other processes until the returned function is called. stop ends
 // the work. A run that cannot be asked works all the same.
 func (r *runner) serve(stop context.CancelCauseFunc) (end func()) {
-	if r.desk == nil {
-		r.desk = &desk{r: r}
-	}
 	r.desk.stop = stop
 	if !r.o.Control {
 		return func() {}
