@@ -37,6 +37,9 @@ func Judge(x *Played) []string {
 	j.report()
 	j.record()
 	j.counts()
+	j.timeouts()
+	j.approvals()
+	j.models()
 	return j.faults
 }
 
@@ -73,7 +76,7 @@ func (j *judge) check(ok bool, format string, args ...any) {
 
 // limits holds the run to its limits.
 func (j *judge) limits() {
-	l, rep := j.Plan.Limits, j.Report
+	l, rep := j.Plan.most(), j.Report
 	j.check(rep.Steps <= l.MaxSteps, "%d steps of %d", rep.Steps, l.MaxSteps)
 	j.check(rep.Calls.Total <= l.MaxToolCalls, "%d calls of %d", rep.Calls.Total, l.MaxToolCalls)
 	overrun := rep.Brake != nil && rep.Brake.Limit == string(budget.LimitProviderOverrun) ||
@@ -92,9 +95,12 @@ func (j *judge) limits() {
 		}
 		most += timeout + sandbox.VerifyTimeout + sandbox.InterruptTimeout
 	}
+	if j.Plan.Fresh { // a sandbox of their own is made and destroyed
+		most += run.SaveTimeout + sandbox.KillTimeout
+	}
 	words := 1
 	if j.Crashed { // what the process that was ended did on its way out took time, too
-		most, words = most+after, 2
+		most, words = most+time.Duration(j.Crashes)*after, 1+j.Crashes
 	}
 	took := rep.EndedAt.Sub(j.Start)
 	j.check(took <= most, "it took %s of %s, and at most %s with its end", took, l.MaxWallTime, most)
@@ -105,7 +111,7 @@ func (j *judge) limits() {
 		j.check(late < l.MaxWallTime, "request %d was made after %s of %s", i, late, l.MaxWallTime)
 		cap := s.Request.MaxOutputTokens
 		j.check(cap >= 1 && (j.Plan.MaxOutput == 0 || cap <= j.Plan.MaxOutput), "request %d: output cap %d", i, cap)
-		if len(s.Request.Tools) == 0 && s.Reply != nil && s.Reply.Stop != "" {
+		if len(s.Request.Tools) == 0 && !s.summary() && s.Reply != nil && s.Reply.Stop != "" {
 			withoutTools++
 		}
 	}
@@ -154,15 +160,16 @@ func (j *judge) conversation() {
 			}
 			j.check(ok, "request %d: message %d has %d results for %d calls, or not theirs", i, n, len(m.Results), len(want))
 		}
-		if i > 0 {
-			j.answered(i)
-		}
+	}
+	talk := slices.DeleteFunc(slices.Clone(j.seen), Seen.summary)
+	for i := 1; i < len(talk); i++ {
+		j.answered(i, talk[i-1], talk[i].Request)
 	}
 }
 
-// answered looks at the results that the request i has of the reply before it.
-func (j *judge) answered(i int) {
-	before, request := j.seen[i-1], j.seen[i].Request
+// answered looks at the results that the request i of the conversation has of
+// the reply before it.
+func (j *judge) answered(i int, before Seen, request model.Request) {
 	if !j.heard(before) || len(before.Reply.Message.Calls) == 0 || before.Reply.Stop == "" {
 		return
 	}
@@ -216,7 +223,7 @@ func (j *judge) sandboxes() {
 
 // expired wants what is left gone once its own end has come.
 func (j *judge) expired() {
-	time.Sleep(j.Plan.Limits.MaxWallTime + budget.Margin + time.Minute)
+	time.Sleep(j.Plan.most().MaxWallTime + budget.Margin + time.Minute)
 	left, err := j.Provider.Memory.List(context.Background(), nil)
 	j.check(err == nil && len(left) == 0, "left past the absolute end: %v, %v", left, err)
 }

@@ -61,24 +61,29 @@ const (
 type Model struct {
 	Plan Plan
 
-	mu   sync.Mutex
-	Seen []Seen
+	mu      sync.Mutex
+	Seen    []Seen
+	session string // the newest that a request told of
 }
 
 // process is the model as one process has it: nothing reaches it, and nothing
 // comes from it, once that was ended.
 type process struct {
 	*Model
+	name   string
 	dead   *atomic.Bool
 	moment func() // is called before and after each request: the process may be ended there
 }
+
+// Name is that of one of the models.
+func (p process) Name() string { return p.name }
 
 func (p process) Generate(ctx context.Context, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
 	gone := &model.Error{Kind: model.KindUnknown, Model: p.Name(), Message: "the process was ended"}
 	if p.moment(); p.dead.Load() {
 		return nil, gone
 	}
-	reply, err := p.Model.Generate(ctx, req, emit)
+	reply, err := p.Model.generate(ctx, p.name, req, emit)
 	if p.moment(); p.dead.Load() {
 		return nil, gone
 	}
@@ -88,6 +93,7 @@ func (p process) Generate(ctx context.Context, req *model.Request, emit func(mod
 // Seen is one request, as it was, and what became of it.
 type Seen struct {
 	At, Over time.Time
+	By       string // which model was asked
 	Request  model.Request
 	Reply    *model.Reply // nil: it failed
 	Usage    Usage
@@ -100,18 +106,23 @@ func (m *Model) requests() []Seen {
 	return slices.Clone(m.Seen)
 }
 
-// Name is "soak/model".
-func (m *Model) Name() string { return "soak/model" }
+// The models: the one that is asked, and the one that takes its place.
+const (
+	first  = "soak/model"
+	second = "soak/second"
+)
 
-// Generate gives the plan's next reply.
-func (m *Model) Generate(ctx context.Context, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
+// generate gives the plan's next reply, whichever model is asked.
+func (m *Model) generate(ctx context.Context, name string, req *model.Request, emit func(model.Delta)) (*model.Reply, error) {
 	m.mu.Lock()
 	n := len(m.Seen)
-	m.Seen = append(m.Seen, Seen{At: time.Now(), Request: copied(req)})
-	m.mu.Unlock()
+	m.Seen = append(m.Seen, Seen{At: time.Now(), By: name, Request: copied(req)})
+	m.hear(req)
 	r := m.Plan.Replies[min(n, len(m.Plan.Replies)-1)]
+	r.Calls = m.meant(r.Calls)
+	m.mu.Unlock()
 	if err := r.wait(ctx); err != nil {
-		return nil, &model.Error{Kind: model.KindCut, Model: m.Name(), Err: err}
+		return nil, &model.Error{Kind: model.KindCut, Model: name, Err: err}
 	}
 	for range r.Flood {
 		emit(model.Delta{Text: "text"})
@@ -126,7 +137,7 @@ func (m *Model) Generate(ctx context.Context, req *model.Request, emit func(mode
 	if r.What == "nothing" {
 		return nil, nil
 	}
-	reply := &model.Reply{Message: model.Message{Role: model.RoleAssistant, Text: r.Text, Calls: slices.Clone(r.Calls)}, Stop: r.Stop, Model: "soak-1", ID: fmt.Sprint("r", n)}
+	reply := &model.Reply{Message: model.Message{Role: model.RoleAssistant, Text: r.Text, Calls: r.Calls}, Stop: r.Stop, Model: "soak-1", ID: fmt.Sprint("r", n)}
 	reply.Usage = r.Usage.count(req, reply)
 	m.mu.Lock()
 	m.Seen[n].Reply, m.Seen[n].Usage, m.Seen[n].Over = reply, r.Usage, time.Now()

@@ -13,22 +13,24 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/agent"
-	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 )
 
 // Played is a plan and what came of it.
 type Played struct {
-	Plan     Plan
-	Model    *Model
-	Provider *Faulty
-	Report   *run.Report
-	Err      error
-	Dir      string
-	Start    time.Time
+	Plan      Plan
+	Model     *Model
+	Provider  *Faulty
+	Report    *run.Report
+	Err       error
+	Dir       string
+	Start     time.Time
+	Functions functions
+	People    people
 	// Crashed: a process was ended in the middle, and another went on.
 	Crashed bool
+	Crashes int // how often
 }
 
 // Outlive is longer than a deaf model takes its time.
@@ -52,25 +54,8 @@ func Play(p Plan, dir string) (*Played, error) {
 	}
 	// Never is found by its goroutines; a run that lives on and on is not.
 	defer time.AfterFunc(1000*time.Hour, func() { panic("the run does not end:\n" + p.String()) }).Stop()
-	work, end := context.WithCancel(ctx)
-	defer end()
-	crash := &crash{x: x, end: end, from: filepath.Join(o.StateDir, "runs", o.ID), to: filepath.Join(dir, "resumed", "runs", o.ID)}
-	o.Events = func(run.Event) { crash.moment() }
-	x.Provider.moment = crash.moment
-	w, err := x.worker(process{x.Model, &crash.dead, crash.moment})
-	if err != nil {
+	if err := x.processes(ctx, o, dir); err != nil {
 		return nil, err
-	}
-	x.Report, x.Err = run.Do(work, o, w)
-	if next, err := crash.over(); err != nil {
-		return nil, err
-	} else if next != nil {
-		x.Provider, x.Crashed = next, true
-		o.StateDir, o.Provider, o.Events = filepath.Join(dir, "resumed"), next, nil
-		if w, err = x.worker(x.Model); err != nil {
-			return nil, err
-		}
-		x.Report, x.Err = run.Resume(ctx, o, w.(run.Resumer))
 	}
 	if x.Report == nil {
 		if _, ok := errors.AsType[*run.ResumeError](x.Err); ok {
@@ -82,17 +67,68 @@ func Play(p Plan, dir string) (*Played, error) {
 	return x, nil
 }
 
-func (x *Played) worker(m model.Model) (run.Worker, error) {
+// processes has the run done, each process going on from where the one before
+// it was ended.
+func (x *Played) processes(ctx context.Context, o run.Options, dir string) error {
+	for n := 0; ; n++ {
+		at := 0
+		if n < len(x.Plan.Crashes) {
+			at = x.Plan.Crashes[n]
+		}
+		work, end := context.WithCancel(ctx)
+		defer end()
+		next := filepath.Join(dir, fmt.Sprint("resumed", n+1))
+		c := &crash{x: x, n: n, at: at, end: end, from: filepath.Join(o.StateDir, "runs", o.ID), to: filepath.Join(next, "runs", o.ID)}
+		c.look() // what was there before is not lost
+		o.Events = func(run.Event) { c.moment() }
+		x.Provider.moment = c.moment
+		o.Provider = x.Provider
+		w, err := x.equip(&o, &c.dead, c.moment)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			x.Report, x.Err = run.Do(work, o, w)
+		} else {
+			x.Report, x.Err = run.Resume(work, o, w.(run.Resumer))
+		}
+		provider, err := c.over()
+		if err != nil || provider == nil {
+			return err
+		}
+		x.Provider, x.Crashed, x.Crashes = provider, true, x.Crashes+1
+		o.StateDir = next
+	}
+}
+
+// equip gives a process what it works with. moment is one at which it may be
+// ended, and dead says that it was.
+func (x *Played) equip(o *run.Options, dead *atomic.Bool, moment func()) (run.Worker, error) {
 	p := x.Plan
-	return agent.New(agent.Options{Model: m, MaxOutputTokens: p.MaxOutput, Price: p.Price, OnDenial: p.OnDenial, Retries: p.Retries})
+	var err, askErr error
+	ended := func() bool { moment(); return dead.Load() }
+	o.Tools, err = x.tools(ended)
+	o.Approval, askErr = x.approval(ended)
+	if err := errors.Join(err, askErr); err != nil {
+		return nil, err
+	}
+	a := agent.Options{Model: process{x.Model, first, dead, moment}, MaxOutputTokens: p.MaxOutput, Price: p.Price, OnDenial: p.OnDenial, Retries: p.Retries, Context: p.Context}
+	if p.Fallback {
+		a.Fallback, a.FallbackPrice = process{x.Model, second, dead, moment}, p.FallbackPrice
+	}
+	w, err := agent.New(a)
+	if len(p.Changes) > 0 {
+		w = changing{w, p.Changes}
+	}
+	return w, err
 }
 
 func (x *Played) options(dir string) (run.Options, error) {
 	p := x.Plan
 	o := run.Options{
 		ID: run.NewID(), Task: "the task", Provider: x.Provider, Limits: p.Limits, StateDir: filepath.Join(dir, "state"),
-		Accept: p.Accept, Protect: p.Protect, Artifacts: p.Artifacts, NoShell: p.NoShell,
-		NoTranscript: p.NoTranscript, KeepOutput: p.KeepOutput, Version: "soak", Model: x.Model.Name(),
+		Accept: p.Accept, Fresh: p.Fresh, Retry: p.Retry, Protect: p.Protect, Artifacts: p.Artifacts, NoShell: p.NoShell,
+		NoTranscript: p.NoTranscript, KeepOutput: p.KeepOutput, Version: "soak", Model: first, Sessions: p.Sessions,
 	}
 	if p.Inputs == nil {
 		return o, nil
@@ -105,6 +141,7 @@ func (x *Played) options(dir string) (run.Options, error) {
 // all that the next one finds, and what it does from then on reaches nobody.
 type crash struct {
 	x        *Played
+	n, at    int // which process it is, and the moment at which it ends; 0: at none
 	from, to string
 	end      context.CancelFunc
 	dead     atomic.Bool
@@ -122,18 +159,23 @@ type crash struct {
 func (c *crash) moment() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.moments++; c.moments > c.x.Plan.Crash || c.late {
+	if c.moments++; c.moments > c.at || c.late {
 		return
 	}
-	if c.moments < c.x.Plan.Crash {
-		if st, err := os.Stat(filepath.Join(c.from, run.AuditFile)); err == nil {
-			c.size = st.Size()
-		}
+	if c.moments < c.at {
+		c.look()
 		return
 	}
 	c.dead.Store(true)
 	c.next = c.x.Provider.Cut(c.x.Plan, func() { c.err = c.snapshot() })
 	c.end()
+}
+
+// look remembers what is on record by now.
+func (c *crash) look() {
+	if st, err := os.Stat(filepath.Join(c.from, run.AuditFile)); err == nil {
+		c.size = st.Size()
+	}
 }
 
 // over is said when the process has ended, in whichever way. It returns the
@@ -165,7 +207,7 @@ func (c *crash) snapshot() error {
 			ends = append(ends, int64(at)+1)
 		}
 	}
-	g := rand.New(rand.NewPCG(c.x.Plan.Seed, 0xdead))
+	g := rand.New(rand.NewPCG(c.x.Plan.Seed, 0xdead+uint64(c.n)))
 	if len(ends) > 0 {
 		data = data[:ends[g.IntN(len(ends))]]
 	}

@@ -97,8 +97,19 @@ type Faulty struct {
 
 // End is an end that a sandbox was given.
 type End struct {
-	ID string
-	At time.Time
+	ID  string
+	At  time.Time
+	Set time.Time // when
+}
+
+// end is when the sandbox is to end, by what it had been told at that time.
+func (f *Faulty) end(id string, at time.Time) (end time.Time) {
+	for _, e := range f.Ends {
+		if e.ID == id && !e.Set.After(at) {
+			end = e.At
+		}
+	}
+	return end
 }
 
 // NewFaulty wraps m.
@@ -225,7 +236,7 @@ func (f *Faulty) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return info, err
 	}
 	f.mu.Lock()
-	f.Ends = append(f.Ends, End{info.ID, info.ExpiresAt})
+	f.Ends = append(f.Ends, End{info.ID, info.ExpiresAt, time.Now()})
 	if f.Plan.Lose > 0 {
 		f.timers = append(f.timers, time.AfterFunc(f.Plan.Lose, func() { f.Memory.Lose(info.ID, "oom") }))
 	}
@@ -254,7 +265,7 @@ func (f *Faulty) Renew(ctx context.Context, id string, until time.Time) (time.Ti
 	end, err := f.Memory.Renew(ctx, id, until)
 	if err == nil {
 		f.mu.Lock()
-		f.Ends = append(f.Ends, End{id, end})
+		f.Ends = append(f.Ends, End{id, end, time.Now()})
 		f.mu.Unlock()
 	}
 	if err := f.done("renew", id, err); err != nil {

@@ -54,6 +54,9 @@ func (j *judge) record() {
 			open[what]--
 		case outcome && explained[what] > 0:
 			explained[what]--
+		case outcome && resumed > 0 && began[r.CallID] && strings.Contains(string(r.Data), `"tool":"wait"`):
+			// The call had ended, and the process with it before its result was
+			// told of: the next one asks what came of it, and has that on record.
 		case outcome:
 			j.fault("record %d: %s without an intent", r.Seq, r.Kind)
 		case r.Kind == audit.KindRunResumed:
@@ -80,7 +83,7 @@ func (j *judge) record() {
 	for id, worker := range began {
 		j.check(!worker || results[id] == 1 || j.leftBehind(), "call %q was begun, and has no result", id)
 	}
-	j.check(resumed == len(j.Report.Resumed) && (resumed > 0) == j.Crashed, "resumed %d times, and the report says %d", resumed, len(j.Report.Resumed))
+	j.check(resumed == len(j.Report.Resumed) && (resumed > 0) == j.Crashed && resumed <= j.Crashes, "resumed %d times, and the report says %d", resumed, len(j.Report.Resumed))
 }
 
 // leftBehind reports whether a worker may have been left behind, or its last

@@ -13,6 +13,7 @@ import (
 	"github.com/rein-sh/rein/agent"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/tool"
 )
 
 // Plan is one script. It is data: what is drawn from the seed while a run goes
@@ -29,7 +30,7 @@ type Plan struct {
 	Replies   []Reply // the last one repeats
 	Provider  Provider
 	Interrupt time.Duration // after which the user interrupts; 0: never
-	Crash     int           // at which moment the process is ended, and another resumes the run; 0: at none
+	Crashes   []int         // at which moment of its own each process is ended, and another resumes the run
 
 	Inputs       map[string]string // of the workspace; nil: none
 	Accept       []run.Check
@@ -38,15 +39,31 @@ type Plan struct {
 	NoShell      bool
 	NoTranscript bool
 	KeepOutput   bool
+
+	Sessions tool.Sessions
+	Tools    bool // those of Played.tools
+	Approval *Approval
+
+	Fallback      bool // there is another model
+	FallbackPrice *agent.Price
+	Context       agent.Context
+
+	Changes []Change
+	Fresh   bool
+	Retry   int
 }
 
 // String is the plan for whoever looks into a failure.
 func (p Plan) String() string {
 	var b strings.Builder
 	l := p.Limits
-	fmt.Fprintf(&b, "seed %d: steps %d, calls %d, wall %s, tokens %d, cost %s, call %s/%s, ttl %s, output cap %d, retries %d, interrupt %s, crash %d\n",
-		p.Seed, l.MaxSteps, l.MaxToolCalls, l.MaxWallTime, l.MaxTokens, l.MaxCost, l.CallTimeout, l.MaxCallTimeout, l.TTL, p.MaxOutput, p.Retries, p.Interrupt, p.Crash)
-	fmt.Fprintf(&b, "provider: %+v\n", p.Provider)
+	fmt.Fprintf(&b, "seed %d: steps %d, calls %d, wall %s, tokens %d, cost %s, call %s/%s, ttl %s, output cap %d, retries %d, interrupt %s, crashes %v\n",
+		p.Seed, l.MaxSteps, l.MaxToolCalls, l.MaxWallTime, l.MaxTokens, l.MaxCost, l.CallTimeout, l.MaxCallTimeout, l.TTL, p.MaxOutput, p.Retries, p.Interrupt, p.Crashes)
+	fmt.Fprintf(&b, "sessions %+v, tools %t, fallback %t, context %+v\nprovider: %+v\n", p.Sessions, p.Tools, p.Fallback, p.Context, p.Provider)
+	fmt.Fprintf(&b, "accept %+v, fresh %t, retry %d, changes %+v\n", p.Accept, p.Fresh, p.Retry, p.Changes)
+	if p.Approval != nil {
+		fmt.Fprintf(&b, "approval: %+v\n", *p.Approval)
+	}
 	for i, r := range p.Replies {
 		fmt.Fprintf(&b, "reply %d: %s\n", i+1, r)
 	}
@@ -88,7 +105,18 @@ func New(seed uint64) Plan {
 		p.Artifacts = []string{"f1", "*.txt", "missing"}
 	}
 	if g.one(2) {
-		p.Crash = 1 + g.IntN(pick(g, 20, 60, 200))
+		for range pick(g, 1, 1, 1, 2, 3) {
+			p.Crashes = append(p.Crashes, 1+g.IntN(pick(g, 20, 60, 200)))
+		}
+	}
+	g.theme(&p)
+	g.equipped(&p)
+	g.asking(&p)
+	g.fallback(&p)
+	g.context(&p)
+	g.live(&p)
+	if len(p.Accept) > 0 {
+		p.Fresh, p.Retry = p.Inputs != nil && !g.one(3), pick(g, 0, 1, 3)
 	}
 	return p
 }
@@ -108,10 +136,10 @@ func (g dice) limits() budget.Limits {
 	if g.one(2) {
 		l.MaxWallTime = pick(g, time.Second, 20*time.Second, 2*time.Minute, 10*time.Minute, 40*time.Minute, 3*time.Hour)
 	}
-	if g.one(2) {
-		l.MaxTokens = pick[int64](g, 1, 900, 4_000, 20_000, 100_000)
-	}
 	if g.one(3) {
+		l.MaxTokens = pick[int64](g, 1, 900, 4_000, 20_000, 40_000, 100_000)
+	}
+	if g.one(4) {
 		l.MaxCost = pick(g, budget.USD(1), budget.Dollars(0.005), budget.Dollars(0.05), budget.Dollars(0.5))
 	}
 	if g.one(4) {

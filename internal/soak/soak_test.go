@@ -3,7 +3,9 @@ package soak_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,9 +50,8 @@ func TestProperty(t *testing.T) {
 						return
 					}
 					t.Run(fmt.Sprint("seed=", first+n), func(t *testing.T) {
-						reason, resumed := play(t, first+n)
-						if ends[w][reason]++; resumed {
-							ends[w]["resumed"]++
+						for _, what := range play(t, first+n) {
+							ends[w][what]++
 						}
 					})
 				}
@@ -65,16 +66,19 @@ func TestProperty(t *testing.T) {
 	}
 	t.Logf("%d scripts from seed %d: %v", *scripts, first, all)
 	if *scripts >= 300 {
-		for _, reason := range []string{"done", "failed", "budget", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress", "resumed"} {
-			if all[reason] == 0 {
-				t.Errorf("no script ended as %s: the scripts have become too tame", reason)
+		for _, what := range []string{"done", "failed", "budget", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress",
+			"stuck", "needs_human", "resumed", "resumed again", "session_create", "session_run", "session_close", "show", "nap", "wish", "soak/second", "summary",
+			"approval_denied", "approval_timed_out", "approval_no_channel", "denied_by_rule", "approved", "granted"} {
+			if all[what] == 0 {
+				t.Errorf("%s came up in no script: they have become too tame", what)
 			}
 		}
 	}
 }
 
-// play plays one script in simulated time and returns how it ended.
-func play(t *testing.T, seed uint64) (reason string, resumed bool) {
+// play plays one script in simulated time and returns how it ended and what was
+// in it.
+func play(t *testing.T, seed uint64) (what []string) {
 	dir, err := os.MkdirTemp("", "rein-soak-")
 	if err != nil {
 		t.Fatal(err)
@@ -86,9 +90,18 @@ func play(t *testing.T, seed uint64) (reason string, resumed bool) {
 			t.Fatal(err)
 		}
 		conclusion := fmt.Sprint(x.Err)
-		resumed = x.Crashed && x.Report != nil
-		if x.Report != nil {
-			reason, conclusion = string(x.Report.Reason), x.Report.Conclusion+": "+x.Report.Error
+		if rep := x.Report; rep != nil {
+			what = append(slices.Collect(maps.Keys(rep.Calls.ByTool)), string(rep.Reason))
+			what = append(what, x.Came()...)
+			if rep.Brake != nil {
+				what = append(what, rep.Brake.Limit)
+			}
+			if conclusion = rep.Conclusion + ": " + rep.Error; x.Crashed {
+				what = append(what, "resumed")
+			}
+			if len(rep.Resumed) > 1 {
+				what = append(what, "resumed again")
+			}
 		}
 		defer time.Sleep(soak.Outlive) // whatever was left behind ends, or is found
 		faults := soak.Judge(x)
@@ -99,5 +112,5 @@ func play(t *testing.T, seed uint64) (reason string, resumed bool) {
 			t.Log(conclusion)
 		}
 	})
-	return reason, resumed
+	return what
 }
