@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
-	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/tool"
 )
 
@@ -55,20 +54,6 @@ type saying struct {
 	hash string          // of its line in the transcript
 	asks string          // the model that a request is for
 	lost bool            // a request whose reply never came
-}
-
-// shield is a context that does not end with the one it is made of, before the
-// record is at its end.
-type shield struct {
-	inner context.Context
-	end   context.CancelCauseFunc
-}
-
-// pass ends what has ended outside.
-func (s shield) pass() {
-	if s.inner.Err() != nil {
-		s.end(context.Cause(s.inner))
-	}
 }
 
 // Difference is where a replayed run does not do what is on record.
@@ -330,70 +315,6 @@ func (p *Past) settle() {
 	}
 	for _, s := range p.shields { // before the worker goes on
 		s.pass()
-	}
-}
-
-// halt ends the work where the record says that it was ended. The worker finds
-// it ended at its very next step, as it was.
-func (p *Past) halt() {
-	p.mu.Lock()
-	stop, shields := p.stop, p.shields
-	if p.at < p.stopAt {
-		stop = nil
-	}
-	p.mu.Unlock()
-	if stop == nil || !stop() {
-		return
-	}
-	for _, s := range shields {
-		s.pass()
-	}
-}
-
-// shield is inner for a worker that follows the record: it ends where the record
-// says that the work was ended, and as inner does once that is at its end.
-func (p *Past) shield(inner context.Context) (context.Context, context.CancelCauseFunc) {
-	ctx, end := context.WithCancelCause(context.WithoutCancel(inner))
-	p.mu.Lock()
-	p.shields = append(p.shields, shield{inner, end})
-	p.mu.Unlock()
-	go func() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.live:
-		}
-		if p.Binding() {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-inner.Done():
-			end(context.Cause(inner))
-		}
-	}()
-	return ctx, end
-}
-
-// work is the shield of what the worker does before its last turn.
-func (p *Past) work(inner context.Context) (context.Context, context.CancelFunc) {
-	ctx, end := p.shield(inner)
-	p.mu.Lock()
-	p.endWork = end
-	p.mu.Unlock()
-	p.halt()
-	return ctx, func() { end(context.Canceled) }
-}
-
-// overTime ends the work for the limit of the wall clock.
-func (p *Past) overTime(b *budget.Breach) { p.end(b) }
-
-// end ends the work, but not its last turn.
-func (p *Past) end(cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.endWork != nil {
-		p.endWork(cause)
 	}
 }
 

@@ -178,7 +178,7 @@ func (r *runner) follows(rec *record) {
 	p := rec.past()
 	r.past, p.between = p, r.between
 	if at, b := rec.timedOut(r.o.Limits); b != nil {
-		p.stopAt, p.stop = at, func() bool { p.overTime(b); return false }
+		p.stopAt, p.stop = at, func() bool { p.end(b); return false }
 	} else if at, cause := rec.halted(); cause != nil {
 		p.stopAt, p.stop = at, func() bool { p.end(cause); return false }
 	}
@@ -212,18 +212,6 @@ func (r *runner) follow(s saying) error {
 		r.retries = v.Round
 	}
 	return nil
-}
-
-// Held is what was set aside for a request, for the note of it.
-type Held struct {
-	Tokens  int64   `json:"reserved_tokens"`
-	CostUSD float64 `json:"reserved_usd,omitempty"`
-}
-
-// HeldFor is what hold sets aside.
-func HeldFor(hold *budget.Reservation) Held {
-	a := hold.Amount()
-	return Held{Tokens: a.Tokens, CostUSD: a.Cost.Float()}
 }
 
 // replayed compares the ends.

@@ -63,17 +63,19 @@ func (s *Session) Tools() (*tool.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	r, o := s.r, &s.r.o
 	set, err := tool.Builtin(tool.Options{
-		Custom: s.r.o.Tools, Approve: approve,
-		Sandbox: s.r.box, Budget: s.r.tree, Masker: s.r.o.Masker, Target: s.r.o.Target.Name,
-		ReadPrefixes: s.r.o.Target.ReadPrefixes, NoShell: s.r.o.NoShell, Search: s.r.o.Search, Sessions: s.r.o.Sessions, Finish: s.Finish, Judge: s.r.judgeCall, Begin: s.r.beginFunction, Left: s.r.renewer.left, Shorten: s.r.renewer.shorten,
+		Sandbox: r.box, Budget: r.tree, Masker: o.Masker, Target: o.Target.Name, ReadPrefixes: o.Target.ReadPrefixes,
+		NoShell: o.NoShell, Search: o.Search, Sessions: o.Sessions, Custom: o.Tools,
+		Approve: approve, Judge: r.judgeCall, Finish: s.Finish, Begin: r.beginFunction,
+		Left: r.renewer.left, Shorten: r.renewer.shorten,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
-	s.r.tools = append(s.r.tools, set)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tools = append(r.tools, set)
 	return set, nil
 }
 
@@ -143,6 +145,18 @@ func (s *Session) Settled(hold *budget.Reservation, t Tokens, cost budget.USD) e
 	t.CostUSD = cost.Float()
 	s.r.countTokens(t)
 	return hold.Settle(budget.Spent{Tokens: t.Input + t.Output, Cost: cost})
+}
+
+// Held is what was set aside for a request, for the note of it.
+type Held struct {
+	Tokens  int64   `json:"reserved_tokens"`
+	CostUSD float64 `json:"reserved_usd,omitempty"`
+}
+
+// HeldFor is what hold sets aside.
+func HeldFor(hold *budget.Reservation) Held {
+	a := hold.Amount()
+	return Held{Tokens: a.Tokens, CostUSD: a.Cost.Float()}
 }
 
 func (r *runner) countTokens(t Tokens) {
