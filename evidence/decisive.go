@@ -20,8 +20,8 @@ func (c *captured) decisive(most, mark room) []part {
 	decide, ahead, behind := c.shares()
 	end, _ := c.beginning(most.part(ahead))
 	start, _ := c.ending(end, most.part(behind))
-	ch := chooser{c: c, mark: mark, taken: map[int64]bool{}, same: map[string]int{}}
 	strong, weak := most.part(decide), most.part(unlikeShare)
+	ch := newChooser(c, mark, strong)
 	last := len(c.pieces) - 1
 	budget, lesser := strong, false
 	for _, l := range c.best {
@@ -57,13 +57,14 @@ func (c *captured) wants(most room) room {
 		c.weigh()
 	}
 	decide, _, _ := c.shares()
-	ch := chooser{c: c, mark: room{c.markerSize(), 1}, taken: map[int64]bool{}, same: map[string]int{}}
+	strong := most.part(decide)
+	ch := newChooser(c, room{c.markerSize(), 1}, strong)
 	for _, l := range c.best {
 		if l.Score < clue.Decisive {
 			break
 		}
 		if p, ok := c.place(l); ok {
-			ch.take(l, p, most.part(decide))
+			ch.take(l, p, strong)
 		}
 	}
 	return room{ch.used.bytes * 100 / decide, ch.used.lines * 100 / decide}
@@ -73,6 +74,7 @@ func (c *captured) wants(most room) room {
 type chooser struct {
 	c     *captured
 	mark  room
+	long  int // bytes from which a line is long
 	parts []part
 	taken map[int64]bool // by the offset of a line, and that of the line after it
 	same  map[string]int // how often a text was taken
@@ -82,6 +84,18 @@ type chooser struct {
 // copies is how often the same line is shown for its own sake: what a program
 // says again and again says little the third time.
 const copies = 2
+
+// A line that takes more than a longPart-th of all the room, and more than
+// longBytes, must be worth longScore: several short ones say more.
+const (
+	longPart  = 8
+	longBytes = 256
+	longScore = 60
+)
+
+func newChooser(c *captured, mark, strong room) chooser {
+	return chooser{c: c, mark: mark, long: max(longBytes, strong.bytes/longPart), taken: map[int64]bool{}, same: map[string]int{}}
+}
 
 // take takes a line when its text, and the marker that it may need, fit.
 func (ch *chooser) take(l clue.Line, p part, most room) {
@@ -95,6 +109,9 @@ func (ch *chooser) take(l clue.Line, p part, most room) {
 	}
 	if !ch.taken[-l.Start-1] && !ch.taken[l.End] {
 		cost = cost.plus(ch.mark)
+	}
+	if l.Score < longScore && cost.bytes > ch.long {
+		return
 	}
 	next := ch.used.plus(cost)
 	if !next.within(most) {

@@ -26,6 +26,7 @@ func TestScore(t *testing.T) {
 		{clue.Decisive, 100, []string{
 			"a.c:(.text+0x5): undefined reference to `b'", "    a_test.go:12: got 3", "   expected: 2", "        got: 1", "  1) parses the header", "Killed",
 			"Process ended with exit code 137", "ld: cannot find -lx", "x.pl is not defined", "File \"a.ml\", line 4, characters 2-3:",
+			"    -   \"total\": 4,", "    +   \"total\": 3,",
 		}},
 		{0, clue.Decisive, []string{
 			"a.c:12:5: warning: unused variable 'error' [-Wunused]", "[info] retrying after error 110", "note: an error is reported once", "2026-11-29T17:43:02Z DEBUG failed over",
@@ -34,6 +35,7 @@ func TestScore(t *testing.T) {
 			"", "gcc -Wall -Werror -c -o error_handling.o src/error_handling.c", "ok 12 - reports errors", "--- PASS: TestError (0.00s)", "0 errors, 0 warnings",
 			"test_app.py::test_error PASSED [ 12%]", "300 passed, 0 failed", "[       OK ] Error.Case (0 ms)", "  ✓ reports the error", "Tests run: 5, Failures: 0, Errors: 0",
 			"no errors found", "\tat a.b.c(Error.java:3)", "exit status 0", "compiling fail.c", "downloading exceptions-1.2.tar.gz", "test error::is_shown ... ok",
+			"+ cp a b", "-----------", "+  --------  +",
 		}},
 	} {
 		for _, line := range c.lines {

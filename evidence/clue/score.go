@@ -96,6 +96,8 @@ func (r *reader) start() {
 	switch {
 	case len(l) > 4 && l[0] == '>' && l[1] == ' ' && l[2] == ' ' && l[3] == ' ':
 		r.sign(45) // the line that failed, quoted
+	case len(l) > 3 && (l[0] == '-' || l[0] == '+') && l[1] == ' ' && l[2] == ' ' && l[3] != '-':
+		r.sign(30) // one side of a difference
 	case len(l) > 3 && (l[0] == '*' && l[1] == '*' && l[2] == '*' || l[0] == '!' && l[1] == '!') && l[3] != '*':
 		r.sign(25)
 	}

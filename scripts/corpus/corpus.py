@@ -9,11 +9,15 @@ import gzip
 import json
 import os
 import pathlib
+import platform
 import random
+import re
 import shutil
 import subprocess
 
 MIN_BYTES, MIN_LINES, MAX_MARKED = 64 << 10, 1000, 2 << 10
+
+CONTROLS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 NOUNS = """account address archive batch buffer cache catalog channel client cluster cursor digest
 domain entry error event exception failure filter folder format gateway graph header index invoice
@@ -44,17 +48,18 @@ class Corpus:
         d.mkdir(parents=True)
         return d
 
-    def add(self, name, tool, log, facts, source, held=False):
+    def add(self, name, tool, log, facts, source, held=False, ordered=False):
+        """Stores a log. The line of a fact is the first that states it: after that of the fact before it, if they are ordered."""
         if isinstance(log, str):
             log = log.encode()
-        log = log.replace(os.path.expanduser("~").encode() + b"/", b"/home/user/")
+        log = log.replace(os.path.expanduser("~").encode() + b"/", b"/home/user/").replace(platform.release().encode(), b"6.1.0-22-amd64")
         lines = log.split(b"\n")
         if len(log) < MIN_BYTES or len(lines) < MIN_LINES:
             raise ValueError(f"{name}: {len(log)} bytes, {len(lines)} lines are too few")
-        marked, size = [], 0
+        plain, marked, size = [CONTROLS.sub(b"", l) for l in lines], [], 0
         for fact in facts:
             want = [f.encode() if isinstance(f, str) else f for f in fact]
-            at = next((i for i, l in enumerate(lines) if i not in marked and all(w in l for w in want)), None)
+            at = next((i for i, l in enumerate(plain) if i not in marked and not (ordered and marked and i < marked[-1]) and all(w in l for w in want)), None)
             if at is None:
                 raise ValueError(f"{name}: no line has {fact}")
             marked.append(at)
@@ -80,12 +85,18 @@ def need(*tools):
 def run(cmd, cwd, env=None, ok=None, apart=False, timeout=300):
     """Runs a tool and returns what it printed."""
     shell = isinstance(cmd, str)
-    e = dict(os.environ, CI="1", NO_COLOR="1", TERM="dumb", LC_ALL="C.UTF-8", **(env or {}))
+    e = dict({k: v for k, v in os.environ.items() if k != "PIP_FIND_LINKS"}, CI="1", NO_COLOR="1", TERM="dumb", LC_ALL="C.UTF-8", **(env or {}))
     p = subprocess.run(cmd, cwd=cwd, shell=shell, env=e, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                        stderr=subprocess.PIPE if apart else subprocess.STDOUT, timeout=timeout)
     if ok is not None and (p.returncode == 0) != ok:
         raise ValueError(f"{cmd}: exit code {p.returncode}: {p.stdout[-2000:].decode(errors='replace')}{(p.stderr or b'')[-2000:].decode(errors='replace')}")
     return (p.stdout, p.stderr) if apart else p.stdout
+
+
+def pack(d, n):
+    """Packs n reports with tar, as the next step of a job does, and returns what it prints."""
+    write(d, {f"reports/coverage/{name}.error.html": name for name in names(7, n)})
+    return run("tar -cvzf reports.tar.gz reports", d, ok=True)
 
 
 def write(d, files):

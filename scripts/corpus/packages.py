@@ -1,64 +1,85 @@
-"""Package managers that fail, builds in a pipeline, and linters of scripts."""
+"""Package managers that fail, and linters."""
 
 import json
-import random
 import re
 
-from corpus import Skip, first_line, names, need, run, write
+from compilers import C_BROKEN, c_file, gcc_facts
+from corpus import first_line, names, need, run, write
+
+
+SERVICES = ("express@4.19.2", "eslint@8.57.0", "webpack@5.91.0", "mocha@10.4.0", "fastify@4.27.0", "rollup@4.18.0")
 
 
 def npm(corpus):
     need("npm")
-    for name, wanted, flags in (("npm-missing", {"lodash": "^4.17.0", "left-pad": "99.0.0"}, ""), ("npm-peer", {"react": "16.0.0", "react-dom": "18.2.0", "eslint": "8.57.0"}, "")):
-        d = corpus.dir(name)
-        write(d, {"package.json": json.dumps({"name": "app", "version": "1.0.0", "dependencies": wanted})})
-        log = b""
-        for i in range(40):
-            log += run("npm install --no-audit --no-fund --loglevel silly 2>&1", d)
-            if log.count(b"\n") > 1200 and len(log) > 80000:
-                break
-        log += run("for i in $(seq 400); do echo \"cache save part $i of 400: stored in the remote cache of the pipeline, key kept\"; done", d)
-        out, _ = run("npm install --no-audit --no-fund --json", d, apart=True)
-        e = json.loads(out)["error"]
-        facts = [["npm error code " + e["code"]], ["npm error", first_line(e["summary"])[:70]]]
-        corpus.add(name, "npm", log, facts, "npm --json")
+    quiet = "npm install --no-audit --no-fund --cache cache"
+    d = corpus.dir("npm-missing")
+    wanted = dict(w.split("@") for w in SERVICES) | {"left-pad": "99.0.0"}
+    write(d, {"package.json": json.dumps({"name": "app", "version": "1.0.0", "dependencies": wanted})})
+    log = run(quiet + " --loglevel silly", d, ok=False)
+    corpus.add("npm-missing", "npm", log, npm_facts(d, quiet), "npm --json")
+    # A repository of several packages, installed one after the other.
+    d = corpus.dir("npm-peer")
+    for i, w in enumerate(SERVICES):
+        name, version = w.split("@")
+        write(d, {f"{i}-{name}/package.json": json.dumps({"name": "on-" + name, "version": "1.0.0", "dependencies": {name: version}})})
+    write(d, {"3-site/package.json": json.dumps({"name": "site", "version": "1.0.0", "dependencies": {"react": "16.0.0", "react-dom": "18.2.0"}})})
+    quiet = "npm install --no-audit --no-fund --cache ../cache"
+    log = run(f"set -x; for p in [0-9]*/; do (cd $p && {quiet} --loglevel silly); done", d)
+    corpus.add("npm-peer", "npm", log, npm_facts(d / "3-site", quiet), "npm --json")
 
 
-def postinstall(corpus):
+def npm_facts(d, command):
+    out, _ = run(command + " --json", d, apart=True)
+    e = json.loads(out)["error"]
+    return [["npm error code " + e["code"]], ["npm error", first_line(e["summary"])[:70]]]
+
+
+def workspaces(corpus):
+    """A script of many packages of which one fails; npm goes on with the others."""
     need("npm")
     d = corpus.dir("npm-script")
-    rng = random.Random(301)
-    steps = names(301, 1200)
-    write(d, {"package.json": json.dumps({"name": "app", "version": "1.0.0", "scripts": {"build": "node build.js && echo built"}}),
-              "build.js": "const fs = require('fs');\nprocess.on('uncaughtExceptionMonitor', (e) => fs.writeFileSync('out.json', JSON.stringify([e.name, e.message])));\n"
-              "for (const [i, s] of " + json.dumps(steps) + ".entries()) {\n  console.log(`[build] ${s} (${i}/1200): bundled dist/${s}.error.chunk.js, 0 errors, 1 warning`);\n  if (i === 600) require('./lib/' + s + '_config');\n}\n"})
-    log = run("npm run build --loglevel verbose", d, ok=False)
-    log += run("for i in $(seq 600); do echo \"cache save part $i of 600: stored in the remote cache of the pipeline\"; done", d)
-    n, m = json.load(open(d / "out.json"))
-    corpus.add("npm-script", "npm run", log, [[n + ": " + first_line(m)]], "an exception monitor of the program")
+    packs = names(301, 45)
+    write(d, {"package.json": json.dumps({"name": "app", "version": "1.0.0", "private": True, "workspaces": ["packages/*"]}),
+              "build.js": "const fs = require('fs');\nconst zlib = require('zlib');\nif (process.env.RECORD) process.on('uncaughtException', (e) => fs.writeFileSync('out.json', JSON.stringify([e.name, e.message])));\n"
+              "for (const f of fs.readdirSync('src').sort()) {\n  const text = fs.readFileSync('src/' + f, 'utf8');\n  const m = /require\\('(.*)'\\)/.exec(text);\n  if (m) require(m[1]);\n"
+              "  console.log(`[build] src/${f} ${text.length} -> dist/${f.replace('.js', '.min.js')} ${zlib.gzipSync(text).length} bytes, 0 errors`);\n}\n"})
+    for i, p in enumerate(packs):
+        write(d, {f"packages/{i:02}-{p}/package.json": json.dumps({"name": p.replace("_", "-"), "version": "1.0.0", "scripts": {"build": "node ../../build.js"}})})
+        write(d, {f"packages/{i:02}-{p}/src/{s}.js": f"exports.{s} = {k};\n" + (f"require('./lib/{s}_config')\n" if (i, k) == (19, 11) else "") for k, s in enumerate(names(302 + i, 28))})
+    log = run("npm install --no-audit --no-fund --loglevel verbose && npm run build --workspaces --loglevel verbose", d, ok=False)
+    bad = d / f"packages/19-{packs[19]}"
+    run("node ../../build.js", bad, env={"RECORD": "1"})
+    n, m = json.load(open(bad / "out.json"))
+    corpus.add("npm-script", "npm run", log, [[n + ": " + first_line(m)]], "a handler of the program")
 
 
 def pip(corpus):
-    need("python3")
+    """An extension of many sources; the compiler does not get through all of them."""
+    need("python3", "gcc")
     d = corpus.dir("pip-build")
-    steps = names(311, 1300)
-    write(d, {"pkg/pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n[project]\nname = \"pkg\"\nversion = \"1\"\n",
-              "pkg/backend.py": "import json, sys\ndef build_wheel(*a, **k):\n    for i, s in enumerate(" + json.dumps(steps) + "):\n        print(f'  compiling extension {s} ({i}) -O2 -Werror=format -o build/{s}_error.o', flush=True)\n        if i == 500:\n            e = RuntimeError(f'cannot find header {s}.h in any include path')\n            json.dump(str(e), open('" + str(d) + "/out.json', 'w'))\n            print('RuntimeError: ' + str(e), file=sys.stderr, flush=True)\n        if i == 1290:\n            raise SystemExit(1)\n"})
-    log = run("python3 -m venv v && v/bin/pip --no-input --disable-pip-version-check install -v --no-build-isolation ./pkg", d)
-    corpus.add("pip-build", "pip", log, [[json.load(open(d / "out.json"))], ["error: subprocess-exited-with-error"]], "a record of the build backend")
+    files = names(311, 40)
+    for i, f in enumerate(files):
+        write(d, {f"pkg/src/{f}.c": c_file(f, i, C_BROKEN[1] if i == 33 else [])})
+    write(d, {"pkg/setup.py": "from setuptools import Extension, setup\nsetup(name='pkg', version='1', ext_modules=[Extension('pkg', " + json.dumps([f"src/{f}.c" for f in files]) + ", extra_compile_args=['-Wall', '-Wextra'])])\n"})
+    run("python3 -m venv v && v/bin/pip install setuptools wheel", d, ok=True)
+    log = run("v/bin/pip --no-input --disable-pip-version-check install -v --no-build-isolation ./pkg", d, ok=False)
+    corpus.add("pip-build", "pip", log, gcc_facts(d / "pkg", "gcc", f"src/{files[33]}.c") + [["error: subprocess-exited-with-error"]], "gcc -fdiagnostics-format=json, pip's exit code")
 
 
 def pip_missing(corpus):
     need("python3")
     d = corpus.dir("pip-resolve")
-    write(d, {"requirements.txt": "requests==2.31.0\nurllib3==1.20\nchardet==3.0.4\n"})
-    log = b""
-    for _ in range(9):
-        log += run("v/bin/pip --version || python3 -m venv v; v/bin/pip --no-input --disable-pip-version-check install -vvv --dry-run --no-cache-dir --report report.json -r requirements.txt", d)
-        if len(log) > 100_000:
-            break
-    log += run("for i in $(seq 300); do echo \"upload of layer $i: exists already\"; done", d)
-    corpus.add("pip-resolve", "pip", log, [["ERROR: Cannot install"], ["ERROR: ResolutionImpossible"]], "pip's exit code; the conflict is made")
+    run("python3 -m venv v", d, ok=True)
+    pip = "v/bin/pip --no-input --disable-pip-version-check install --dry-run --no-cache-dir"
+    write(d, {"requirements.txt": "requests==2.31.0\nurllib3==1.20\n"})
+    log = run(f"{pip} -vvv -r requirements.txt", d, ok=False)
+    # What the package says that it needs is what it is said to conflict with.
+    run(f"{pip} --no-deps --report report.json requests==2.31.0", d, ok=True)
+    needs = json.load(open(d / "report.json"))["install"][0]["metadata"]["requires_dist"]
+    asked = next(n for n in needs if n.startswith("urllib3"))
+    corpus.add("pip-resolve", "pip", log, [["ERROR: Cannot install"], ["requests 2.31.0 depends on urllib3", *re.findall(r"[<>=!~]+[\w.]+", asked)], ["ERROR: ResolutionImpossible"]],
+               "the requirements in pip's report of the package", ordered=True)
 
 
 def apt(corpus):
@@ -68,20 +89,16 @@ def apt(corpus):
     for sub in ("var/lib/dpkg/updates", "var/lib/dpkg/info", "var/log", "usr/share"):
         (root / sub).mkdir(parents=True)
     write(root, {"var/lib/dpkg/status": "", "var/lib/dpkg/available": ""})
-    packs = [n.replace("_", "-") for n in names(321, 300)]
+    packs = [n.replace("_", "-") for n in names(321, 420)]
     for i, p in enumerate(packs):
         write(d, {f"{p}/DEBIAN/control": f"Package: {p}\nVersion: 1.{i}\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\nDescription: handles errors of {p}\n"
                   + (f"Depends: {p}-common-data\n" if i == 140 else "")})
         write(d, {f"{p}/usr/share/{p}/data": "data\n"})
         run(["dpkg-deb", "--build", "--root-owner-group", p, f"{i:03}_{p}.deb"], d, ok=True)
     log = run(f"dpkg --root={root} --force-not-root --status-fd 9 -i *.deb 9>status", d)
-    log += run("for i in $(seq 500); do echo \"Processing triggers for locale part $i (2.36-9) ...\"; done", d)
-    facts = []
-    for line in open(d / "status"):
-        m = re.match(r"status: (?:\./)?(\S+?)(?::all)? : error : (.*)", line) or re.match(r"status: (\S+) : error : (.*)", line)
-        if m:
-            facts.append(["error processing package " + m[1].split(":")[0]])
-    corpus.add("dpkg", "dpkg", log, facts[:1] + [["depends on", packs[140] + "-common-data"]], "dpkg --status-fd")
+    said = [m for m in (re.match(r"status: (?:\./)?([^ :]+)\S* : error : (.*)", l) for l in open(d / "status")) if m]
+    needs = run(["dpkg-deb", "-f", f"140_{packs[140]}.deb", "Depends"], d, ok=True).decode().strip()
+    corpus.add("dpkg", "dpkg", log, [["error processing package " + said[0][1]], ["depends on", needs]], "dpkg --status-fd, dpkg-deb -f")
 
 
 def mypy(corpus):
@@ -153,40 +170,12 @@ def yamllint(corpus):
 def tidy(corpus):
     need("xmllint")
     d = corpus.dir("xmllint")
-    files = names(371, 1100)
+    files = names(371, 800)
     for i, m in enumerate(files):
-        write(d, {f"doc/{m}.xml": f"<doc><title>{m}</title>" + (f"<part><error>{i}</part>" if i in (500,) else "<part/>") + "</doc>\n"})
-    log = run("for f in doc/*.xml; do echo \"parsing $f for errors and warnings, exceptions follow\"; xmllint --noout $f; done", d)
-    out = run(["python3", "-c", f"import sys, xml.sax\ntry:\n  xml.sax.parse('doc/{files[500]}.xml', xml.sax.ContentHandler())\nexcept xml.sax.SAXParseException as e: print(e.getLineNumber())"], d)
-    corpus.add("xmllint", "xmllint", log, [[f"doc/{files[500]}.xml:{out.decode().strip()}: parser error : "]], "xml.sax", held=True)
+        write(d, {f"doc/{m}.xml": f"<doc><title>{m}</title>" + (f"<part><error>{i}</part>" if i in (350,) else "<part/>") + "</doc>\n"})
+    log = run("set -x; for f in doc/*.xml; do xmllint --noout --timing --nowarning $f; done", d)
+    out = run(["python3", "-c", f"import sys, xml.sax\ntry:\n  xml.sax.parse('doc/{files[350]}.xml', xml.sax.ContentHandler())\nexcept xml.sax.SAXParseException as e: print(e.getLineNumber())"], d)
+    corpus.add("xmllint", "xmllint", log, [[f"doc/{files[350]}.xml:{out.decode().strip()}: parser error : "]], "xml.sax", held=True)
 
 
-def pipeline(corpus):
-    """A job of a pipeline: many steps, one of which fails while the rest goes on."""
-    need("gcc", "python3")
-    for name, seed, at in (("pipeline-early", 381, 2), ("pipeline-middle", 382, 9), ("pipeline-late", 383, 15), ("pipeline-colour", 384, 7), ("pipeline-progress", 385, 11)):
-        d = corpus.dir(name)
-        rng = random.Random(seed)
-        log = b""
-        for i, step in enumerate(names(seed, 18)):
-            t = f"2026-11-29T17:{i:02}:"
-            log += f"{t}00Z ##[group]Run step {step}\n".encode()
-            for n in range(110):
-                c = "\x1b[36m" if name.endswith("colour") else ""
-                o = "\x1b[0m" if c else ""
-                text = rng.choice(["Fetched {n} kB of archive error-pages in {k} ms", "level=info msg=\"retry of failed request succeeded\" n={n}", "Unpacking lib{s}-dev ({k}.{n}) over ({k}.0) ...",
-                                   "{k}/110 objects built for {s}, 0 failed", "INFO  [{s}] cache entry {n} is missing, rebuilding it", "DEBUG [{s}] expected {n} got {n}"])
-                line = text.format(n=rng.randrange(9999), k=n, s=step.replace("_", "-"))
-                if name.endswith("progress"):
-                    log += "".join(f"\rdownloading {step} {p}%" for p in range(0, 101, 25)).encode() + b"\r"
-                log += f"{t}{n % 60:02}Z {c}{line}{o}\n".encode()
-            if i == at:
-                write(d, {"w.py": f"import json\ntry:\n    raise LookupError('no quota is left for {step}')\nexcept LookupError as e:\n    json.dump([type(e).__name__, str(e)], open('out.json', 'w'))\n    raise\n"})
-                out = run("python3 w.py", d, ok=False)
-                log += b"".join(f"{t}59Z ".encode() + (b"\x1b[31m" if name.endswith("colour") else b"") + l + (b"\x1b[0m" if name.endswith("colour") else b"") + b"\n" for l in out.splitlines())
-                log += f"{t}59Z ##[error]Process completed with exit code 1.\n".encode()
-        n, m = json.load(open(d / "out.json"))
-        corpus.add(name, "python3", log, [[f"{n}: {m}"], ["##[error]"]], "the program's exception as JSON")
-
-
-ALL = [npm, postinstall, pip, pip_missing, apt, mypy, pylint, eslint, yamllint, tidy, pipeline]
+ALL = [npm, workspaces, pip, pip_missing, apt, mypy, pylint, eslint, yamllint, tidy]
