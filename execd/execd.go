@@ -248,10 +248,15 @@ type FileInfo struct {
 	Mode       int       `json:"mode"` // octal digits read as decimal: 644
 	// Target and SHA256 are rein's additions. Target says where a symbolic link
 	// leads, in file info and listings. SHA256 of a regular file's content is
-	// there when the request asked for it (hash=1).
+	// there when the request asked for it (hash=1) and the file is no longer than
+	// MaxHashed.
 	Target string `json:"target,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
 }
+
+// MaxHashed is the longest file that is hashed, in bytes: one with holes can be
+// longer than anything could be read.
+const MaxHashed = 1 << 30
 
 // Metrics is the sandbox's own use of its resources, never the host's.
 type Metrics struct {

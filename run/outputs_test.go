@@ -262,3 +262,28 @@ func TestListedIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A file that is too large for a patch is not left out of it, nor a breach, as
+// long as nobody touched it.
+func TestFilesTooLargeForAPatch(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	large := strings.Repeat("0123456789abcde\n", 65<<20/16)
+	o.Workspace.Dir = lay(t, map[string]string{"kept/large": large, "a": "a\n"})
+	o.Protect = []string{"kept/"}
+	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		if res := shell(t, ctx, s, "echo b > a"); !res.OK {
+			t.Errorf("%+v", res)
+		}
+		return done("")
+	})
+	if rep.Reason != run.Done || rep.Patch == nil || len(rep.Protected) != 1 || !rep.Protected[0].Unchanged {
+		t.Fatalf("%s %+v", rep.Conclusion, rep.Protected)
+	}
+	if got := paths(rep.Patch.Files, func(c run.Change) string { return c.Path }); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%q", got)
+	}
+	if len(rep.Patch.Skipped) > 0 {
+		t.Errorf("left out: %q", rep.Patch.Skipped)
+	}
+}

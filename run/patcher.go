@@ -360,15 +360,16 @@ func (p *patcher) after(s pair) (patch.Side, string, error) {
 		return patch.Side{}, "", skipError("it is not a regular file")
 	case perm > 0o777:
 		return patch.Side{}, "", skipError("it is setuid, setgid or sticky")
-	case info.Size > patch.MaxFile:
-		return patch.Side{}, "", skipError(fmt.Sprintf("it is larger than %d MiB; name it as an artifact", patch.MaxFile>>20))
 	}
 	side := patch.Side{Mode: patch.Regular}
 	if perm&0o100 != 0 {
 		side.Mode = patch.Executable
 	}
-	if e := s.before; e != nil && info.SHA256 != "" && e.SHA256 == info.SHA256 {
+	if e := s.before; e != nil && info.SHA256 != "" && e.SHA256 == info.SHA256 && (info.Size <= patch.MaxFile || mode(e) == side.Mode) {
 		return side, info.SHA256, nil
+	}
+	if info.Size > patch.MaxFile {
+		return patch.Side{}, "", skipError(fmt.Sprintf("it is larger than %d MiB; name it as an artifact", patch.MaxFile>>20))
 	}
 	var b bytes.Buffer
 	content := &bounded{w: &b, left: patch.MaxFile}

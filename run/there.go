@@ -15,7 +15,7 @@ type standing map[string]execd.FileInfo
 // has reports whether something was there as it is now.
 func (s standing) has(rel string, now execd.FileInfo) bool {
 	was, ok := s[rel]
-	return ok && was.Type == now.Type && (now.Type == "directory" || was.Mode == now.Mode && was.Target == now.Target && was.SHA256 == now.SHA256)
+	return ok && was.Type == now.Type && (now.Type == "directory" || was.Mode == now.Mode && was.Size == now.Size && was.Target == now.Target && was.SHA256 == now.SHA256)
 }
 
 // lookAround notes what the working directory holds. What the ignore files leave

@@ -46,7 +46,8 @@ func (d *describer) describe(sc scope, name string, info fs.FileInfo) (execd.Fil
 	return f, err
 }
 
-// hash is the SHA-256 of a regular file, in hexadecimal.
+// hash is the SHA-256 of a regular file, in hexadecimal; empty when it is longer
+// than execd.MaxHashed.
 func (sc scope) hash(name string) (string, error) {
 	f, _, err := sc.openRegular(name)
 	if err != nil {
@@ -54,7 +55,13 @@ func (sc scope) hash(name string) (string, error) {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return "", err
+	case info.Size() > execd.MaxHashed:
+		return "", nil
+	}
+	if n, err := io.Copy(sum, io.LimitReader(f, execd.MaxHashed+1)); err != nil || n > execd.MaxHashed {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil

@@ -297,6 +297,23 @@ func TestInfoListSearch(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&hashed); err != nil || hashed["a.txt"].SHA256 != sum([]byte("x")) {
 		t.Errorf("%+v %v", hashed, err)
 	}
+	// A file with holes may be longer than anything that could be read.
+	hole := filepath.Join(r.work, "hole")
+	if err := errors.Join(os.WriteFile(hole, nil, 0o644), os.Truncate(hole, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.ListHashed(t.Context(), "", r.work, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if (f.SHA256 == "") != (f.Path == hole || f.Type != "file") || f.Path == hole && f.Size != 1<<40 {
+			t.Errorf("%+v", f)
+		}
+	}
+	if err := put(t, r, execd.UploadMetadata{Path: hole, Rein: &execd.UploadOptions{ExpectedHash: sum(nil)}}, "x"); !hasStatus(err, 412) {
+		t.Errorf("it is replaced: %v", err)
+	}
 }
 
 func second[T any](_ T, err error) error { return err }

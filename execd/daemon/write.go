@@ -211,6 +211,9 @@ func (wr *writing) check(expected string) error {
 	if err != nil {
 		return err
 	}
+	if got == "" {
+		return mismatch("the file has changed: it is longer than %d bytes", int64(execd.MaxHashed))
+	}
 	if !strings.EqualFold(got, expected) {
 		return mismatch("the file has changed: its SHA-256 is %s, not %s", got, strings.ToLower(expected))
 	}
