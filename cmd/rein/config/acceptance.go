@@ -47,12 +47,20 @@ type FileCheck struct {
 func ParseAcceptance(name string, data []byte) (Acceptance, error) {
 	var a Acceptance
 	f := &File{Name: name, Set: map[string]Position{}}
-	if err := decodeInto(f, data, reflect.ValueOf(&a).Elem()); err != nil {
-		return a, err
+	err := decodeInto(f, data, reflect.ValueOf(&a).Elem())
+	if err == nil {
+		v := validator{file: f}
+		if len(a.Checks) == 0 && len(a.Protected) == 0 {
+			v.problems = append(v.problems, Problem{Position: Position{File: name},
+				Hint: "write checks: or protected:, or leave the file out", Message: "there is no check in it, and nothing protected"})
+		}
+		v.acceptance("", a)
+		err = asError(v.problems)
 	}
-	v := validator{file: f}
-	v.acceptance("", a)
-	return a, asError(v.problems)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.general = "docs/acceptance.md says what a file of checks may hold"
+	}
+	return a, err
 }
 
 // kinds counts what c says to check.

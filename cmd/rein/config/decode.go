@@ -40,11 +40,11 @@ func Decode(name string, data []byte) (*File, error) {
 // decodeInto decodes into v, and notes in f where each value was set.
 func decodeInto(f *File, data []byte, v reflect.Value) error {
 	if len(data) > MaxFileSize {
-		return &Error{[]Problem{{Position: Position{File: f.Name}, Message: fmt.Sprintf("larger than %d bytes", MaxFileSize)}}}
+		return &Error{Problems: []Problem{{Position: Position{File: f.Name}, Message: fmt.Sprintf("larger than %d bytes", MaxFileSize)}}}
 	}
 	doc, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		return &Error{[]Problem{syntaxProblem(f.Name, err)}}
+		return &Error{Problems: []Problem{syntaxProblem(f.Name, err)}}
 	}
 	d := decoder{file: f}
 	bodies := 0

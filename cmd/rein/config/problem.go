@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,7 +31,10 @@ type Problem struct {
 
 // Error is everything wrong with a configuration, in the order of the file.
 // It is never empty.
-type Error struct{ Problems []Problem }
+type Error struct {
+	Problems []Problem
+	general  string // where everything is said; empty: the schema of a configuration
+}
 
 func (e *Error) Error() string {
 	var b strings.Builder
@@ -52,7 +56,7 @@ func (e *Error) Hint() string {
 	if len(e.Problems) == 1 && e.Problems[0].Hint != "" {
 		return e.Problems[0].Hint
 	}
-	return "rein config schema prints what a configuration may contain"
+	return cmp.Or(e.general, "rein config schema prints what a configuration may contain")
 }
 
 // asError sorts problems by place and makes an error of them, nil for none.
