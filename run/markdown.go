@@ -22,6 +22,7 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 	"value":   value,
 	"targets": targets,
 	"fate":    Protected.fate,
+	"braked":  braked,
 	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"sign":    func(ok bool) string { return map[bool]string{true: "passed", false: "FAILED"}[ok] },
 }).Parse(`# Run {{.RunID}}
@@ -44,11 +45,11 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 | files | {{code .Dir}} |
 {{if .Brake}}
 Stopped by **{{.Brake.Limit}}**: {{.Brake.Amounts}}.{{if .Brake.Flag}} {{code .Brake.Flag}} raises it.{{end}}
-{{end}}{{if .Error}}
+{{end}}{{if not (braked .)}}{{if .Error}}
 Error: {{line .Error}}
 {{end}}{{with .Hint}}
 Hint: {{hint .}}
-{{end}}{{if .Answer}}
+{{end}}{{end}}{{if .Answer}}
 ## What the agent says
 
 {{quote .Answer}}
@@ -126,6 +127,11 @@ Output directory {{code .Dir}}: {{.Files}} files, {{.Bytes}} bytes.
 // WriteMarkdown writes the report for people. What models and sandboxes wrote
 // stands in it as quotations, without characters that cannot be seen.
 func (r *Report) WriteMarkdown(w io.Writer) error { return markdown.Execute(w, r) }
+
+// braked reports whether an error says no more than the limit that was reached.
+func braked(r *Report) bool {
+	return r.Brake != nil && r.Reason == OverBudget && strings.HasPrefix(r.Error, "stopped by "+r.Brake.Limit+": ")
+}
 
 // value is a limit for people. A resource that is counted in bytes comes
 // without a unit.

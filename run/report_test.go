@@ -138,3 +138,23 @@ func readFile(t *testing.T, elem ...string) string {
 	}
 	return string(data)
 }
+
+// A limit that was reached is said once, beneath the facts; another error is
+// said beside it.
+func TestReportOfALimit(t *testing.T) {
+	t.Parallel()
+	rep := run.Report{Reason: run.OverBudget, Brake: &run.Brake{Limit: "max_steps", Used: "1", Max: "2", Flag: "--max-steps"},
+		Error: "stopped by max_steps: 1 of 2", Hint: "raise it with --max-steps"}
+	var b strings.Builder
+	if err := rep.WriteMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.String(); !strings.Contains(s, "Stopped by **max_steps**: 1 of 2. `--max-steps` raises it.") || strings.Contains(s, "Error:") || strings.Contains(s, "Hint:") {
+		t.Errorf("the report is\n%s", s)
+	}
+	b.Reset()
+	rep.Error = "the records could not be written"
+	if err := rep.WriteMarkdown(&b); err != nil || !strings.Contains(b.String(), "Error: the records could not be written") {
+		t.Errorf("%v: the report is\n%s", err, b.String())
+	}
+}
