@@ -27,7 +27,7 @@ func (a *app) runsCommand() *cobra.Command {
 	return group("runs", "what runs left behind: reports, records, patches", runsHelp,
 		a.runsListCommand(), a.runsShowCommand(), a.runsReportCommand(), a.runsVerifyCommand(), a.runsApplyCommand(),
 		a.runsLimitCommand(), a.runsApproveCommand(), a.runsStopCommand(),
-		a.runsResumeCommand(), a.runsReplayCommand())
+		a.runsResumeCommand(), a.runsReplayCommand(), a.runsPruneCommand())
 }
 
 func (a *app) runsListCommand() *cobra.Command {
