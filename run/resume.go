@@ -102,7 +102,7 @@ func reopen(o Options) (_ *runner, _ *record, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	now = r.past.clock
+	now = func() time.Time { return r.past.clock() } // of the past there is by then
 	if r.talk, err = openTranscript(filepath.Join(r.dir, transcriptFile), o.Masker, rec); err != nil {
 		return nil, nil, err
 	}
