@@ -38,12 +38,17 @@ func (l *Link) Identify(turn int, calls []model.ToolCall) error {
 	return nil
 }
 
+// maxTokens is more than any reply has; so much can be added up without overflow.
+const maxTokens = 1 << 40
+
 // Usage puts a vendor's numbers in the contract's order, as far as they can be
-// true: parts are not more than their whole, and a negative whole is unknown.
+// true: parts are not more than their whole, a negative whole is unknown, and no
+// number is so large that a sum of some would be negative.
 func Usage(input, cached, output, reasoning int64) model.Usage {
 	if input < 0 || output < 0 {
 		return model.Usage{}
 	}
+	input, output = min(input, maxTokens), min(output, maxTokens)
 	return model.Usage{
 		Known: true, Input: input, CachedInput: min(max(cached, 0), input),
 		Output: output, Reasoning: min(max(reasoning, 0), output),
