@@ -179,9 +179,10 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 	rep.Time.WorkingMS = rep.Time.TotalMS - rep.Time.WaitingMS
 	rep.Conclusion = conclusion(rep, out)
 	rep.Provenance.Outputs = produced(rep)
-	rec := r.record(audit.KindRunEnd, "", runEnd{Reason: rep.Reason, ExitCode: rep.ExitCode, Accepted: rep.Accepted, Breaches: breaches(rep.Protected),
+	sum, rec := r.reportHash()
+	rec = errors.Join(rec, r.record(audit.KindRunEnd, "", runEnd{Reason: rep.Reason, ExitCode: rep.ExitCode, Accepted: rep.Accepted, Breaches: breaches(rep.Protected),
 		Steps: rep.Steps, Calls: rep.Calls, Tokens: rep.Tokens, Time: rep.Time, Cleanup: rep.Cleanup,
-		Patch: rep.Patch, Artifacts: len(rep.Artifacts), Provenance: rep.Provenance})
+		Patch: rep.Patch, Artifacts: len(rep.Artifacts), Provenance: rep.Provenance, Report: sum}))
 	rep.AuditHead = r.log.Head()
 	written, werr := r.write()
 	r.emit(Event{Kind: EventEnd, Text: rep.Conclusion})
@@ -213,6 +214,9 @@ type runEnd struct {
 	Patch      *PatchInfo `json:"patch,omitempty"`
 	Artifacts  int        `json:"artifacts"`
 	Provenance Provenance `json:"provenance"`
+	// Report is the SHA-256 of report.json without its audit_head, its members in
+	// the order of their names.
+	Report string `json:"report_sha256,omitempty"`
 }
 
 // hinter is an error that says what to do about it.

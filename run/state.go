@@ -202,6 +202,19 @@ func (r *runner) write() (*Report, error) {
 	)
 }
 
+// reportHash is that of the report as it is to be written.
+func (r *runner) reportHash() (string, error) {
+	rep, err := masked(r.report, r.o.Masker)
+	if err != nil {
+		return "", err
+	}
+	data, err := json.Marshal(rep)
+	if err != nil {
+		return "", err
+	}
+	return reportHash(data)
+}
+
 func replace(name string, data []byte) error {
 	if err := os.WriteFile(name+".new", data, 0o600); err != nil {
 		return err

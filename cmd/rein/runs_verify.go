@@ -22,9 +22,11 @@ head in the run's own report is checked, too, but lies beside the log: it proves
 nothing to whom does not trust this directory.
 
 The audit log holds the head of network.jsonl, the record of what the sandbox
-tried on the network, which is checked against it and is as good as the log is.
+tried on the network, and the hashes of the transcript's entries, of the report,
+of the patch and of the artifacts. All are checked against it, and are as good
+as the log is.
 
-Exits 0 when both are intact, 1 when one is not, 2 for a usage error.`
+Exits 0 when all are intact, 1 when one is not, 2 for a usage error.`
 
 func (a *app) runsVerifyCommand() *cobra.Command {
 	var head string
@@ -56,6 +58,27 @@ func (a *app) runsVerifyCommand() *cobra.Command {
 type verdict struct {
 	audit.Verdict                // of the audit log
 	Network       networkVerdict `json:"network"`
+	Files         filesVerdict   `json:"files"`
+}
+
+// filesVerdict is what was found of the run's other files.
+type filesVerdict struct {
+	Checked []string       `json:"checked"`
+	Wrong   []run.Mismatch `json:"wrong,omitempty"`
+}
+
+func (v filesVerdict) String() string {
+	switch {
+	case len(v.Wrong) > 0:
+		var list []string
+		for _, w := range v.Wrong {
+			list = append(list, w.Path+": "+w.Reason)
+		}
+		return "altered: " + strings.Join(list, "; ")
+	case len(v.Checked) == 0:
+		return "unknown: there is nothing to check: the audit log has the hash of none"
+	}
+	return "as the audit log says: " + strings.Join(v.Checked, ", ")
 }
 
 // networkVerdict is what was found of network.jsonl: Unknown when there is
@@ -83,7 +106,8 @@ func (a *app) verify(dir, head string) (verdict, error) {
 		return v, err
 	}
 	v.Network = verifyNetwork(dir, networkHead(f, report), v.Verdict)
-	return v, nil
+	v.Files.Checked, v.Files.Wrong, err = run.Compare(dir)
+	return v, err
 }
 
 // verifyAudit checks a log against head or, without one, that in the report
@@ -176,10 +200,11 @@ func (a *app) printVerdict(v verdict, asJSON bool) error {
 		if err := a.printJSON(v); err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintf(a.out, "%s: %s\nnetwork %s: %s\n", v.State, cleanLine(v.Reason), v.Network.State, cleanLine(v.Network.Reason)); err != nil {
+	} else if _, err := fmt.Fprintf(a.out, "%s: %s\nnetwork %s: %s\nfiles %s\n", v.State, cleanLine(v.Reason),
+		v.Network.State, cleanLine(v.Network.Reason), cleanLine(v.Files.String())); err != nil {
 		return err
 	}
-	if !v.OK() || v.Network.faulty {
+	if !v.OK() || v.Network.faulty || len(v.Files.Wrong) > 0 {
 		return exitStatus(exitFailure)
 	}
 	if v.State == audit.Unproven {
