@@ -3,7 +3,10 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
+	"github.com/rein-sh/rein/approval"
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
@@ -31,10 +34,13 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 		case blocked != nil:
 			no = tool.Explain(tool.OpRun, "", blocked)
 		case no != nil:
-		case ctx.Err() != nil:
+		case ctx.Err() != nil && timeOver(ctx) == nil:
 			no = notExecuted("the run has ended")
 		default:
-			if blocked = c.round.Call(); blocked != nil {
+			if blocked = timeOver(ctx); blocked == nil {
+				blocked = c.round.Call()
+			}
+			if blocked != nil {
 				no = tool.Explain(tool.OpRun, "", blocked)
 			}
 		}
@@ -74,6 +80,16 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 	return out, done, nil
 }
 
+// timeOver is the limit of the wall clock, if that has ended ctx. The budget, asked
+// at the same moment, says so, too: what is on record must not depend on which of
+// them was first.
+func timeOver(ctx context.Context) error {
+	if b, ok := errors.AsType[*budget.Breach](context.Cause(ctx)); ok {
+		return b
+	}
+	return nil
+}
+
 // named is a call as rein knows it.
 func (c *conversation) named(mc model.ToolCall) tool.Call {
 	return tool.Call{ID: c.s.NewCallID(), ModelID: mc.ID, Name: mc.Name, Arguments: json.RawMessage(mc.Arguments)}
@@ -108,6 +124,10 @@ func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, e
 // hintDenied is what a person can do about a denial that stopped the run.
 const hintDenied = "--on-denial continue tells the agent of such a failure and goes on; what was denied stays denied"
 
+// hintNobody is what a person can do when nobody could be asked.
+const hintNobody = "--ask socket waits for rein runs approve, from another terminal; a rule that allows it needs no answer; " +
+	"--on-denial continue tells the agent and goes on"
+
 // verdict says whether a result ends the run.
 func (c *conversation) verdict(res tool.Result) (run.Outcome, bool) {
 	e := res.Err
@@ -126,7 +146,11 @@ func (c *conversation) verdict(res tool.Result) (run.Outcome, bool) {
 		return run.Outcome{Reason: reason, Detail: e.Message}, true
 	case tool.NeedsHuman:
 		if c.OnDenial == StopIfFailed {
-			return run.Outcome{Reason: run.NeedsHuman, Detail: e.Message, Hint: hintDenied}, true
+			hint := hintDenied
+			if e.Code == string(approval.NoChannel) {
+				hint = hintNobody
+			}
+			return run.Outcome{Reason: run.NeedsHuman, Detail: e.Message, Hint: hint}, true
 		}
 	}
 	return run.Outcome{}, false

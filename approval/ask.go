@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -127,12 +128,12 @@ func (g *Gate) put(ctx context.Context, p *pending) {
 // answer gets a decision, from whoever gives the first.
 func (g *Gate) answer(ctx context.Context, p *pending) (Outcome, Decision) {
 	if len(g.o.Channels) == 0 && !g.o.Resolvable {
-		return Outcome{Code: NoChannel, Reason: "there is nobody to ask"}, Decision{}
+		return Outcome{Code: NoChannel, Reason: cmp.Or(g.o.Nobody, "there is nobody to ask")}, Decision{}
 	}
 	if p.err = g.o.Record(Event{Question: p.q}); p.err != nil {
 		return Outcome{Code: NoChannel, Reason: "the question could not be recorded"}, Decision{}
 	}
-	defer g.o.Waiting("for a person to allow: " + firstLine(p.q.Text))()
+	defer g.o.Waiting(p.q)()
 	asking, stop := context.WithDeadline(ctx, p.q.Expires)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -140,11 +141,12 @@ func (g *Gate) answer(ctx context.Context, p *pending) (Outcome, Decision) {
 	answers := make(chan answer, len(g.o.Channels))
 	for _, c := range g.o.Channels {
 		wg.Go(func() {
-			d, err := c.Ask(asking, p.q)
+			d, err := g.deliver(asking, c, p.q)
 			answers <- answer{c.Name(), d, err}
 		})
 	}
-	for failed := 0; failed < len(g.o.Channels) || g.o.Resolvable; {
+	var failures []string
+	for len(failures) < len(g.o.Channels) || g.o.Resolvable {
 		select {
 		case a := <-answers:
 			if a.err == nil {
@@ -153,20 +155,47 @@ func (g *Gate) answer(ctx context.Context, p *pending) (Outcome, Decision) {
 				}
 				return g.decided(p, a.d), a.d
 			}
-			failed++
-			if asking.Err() == nil {
-				g.o.Warn("nobody could be asked by %s: %v", a.from, a.err)
+			if asking.Err() != nil { // it is too late, and they are counted below
+				answers <- a
+				break
 			}
+			failures = append(failures, a.failure())
+			g.o.Warn("nobody could be asked by %s", a.failure())
 		case d := <-p.resolve:
 			return g.decided(p, d), d
 		case <-asking.Done():
 			if ctx.Err() != nil {
 				return interrupted(p.v, p.q), Decision{}
 			}
-			return Outcome{Code: TimedOut, Reason: fmt.Sprintf("nobody answered within %s", g.o.Timeout)}, Decision{}
+			wg.Wait()
+			return g.unanswered(failures, answers), Decision{}
 		}
 	}
-	return Outcome{Code: NoChannel, Reason: "no way to them works"}, Decision{}
+	return Outcome{Code: NoChannel, Reason: noWay(failures)}, Decision{}
+}
+
+// unanswered is the outcome of a question whose time is over. Failures are of
+// the channels that ended before, answers of those that ended now: one that
+// still could not deliver it has failed, too.
+func (g *Gate) unanswered(failures []string, answers chan answer) Outcome {
+	for len(answers) > 0 {
+		a := <-answers
+		if _, ok := errors.AsType[*UndeliveredError](a.err); ok {
+			failures = append(failures, a.failure())
+		}
+	}
+	if len(failures) == len(g.o.Channels) && !g.o.Resolvable {
+		return Outcome{Code: NoChannel, Reason: noWay(failures)}
+	}
+	out := Outcome{Code: TimedOut, Reason: fmt.Sprintf("nobody answered within %s", g.o.Timeout)}
+	if len(failures) > 0 {
+		out.Reason += "; " + noWay(failures)
+	}
+	return out
+}
+
+func noWay(failures []string) string {
+	return "the question could not be delivered by " + strings.Join(failures, ", nor by ")
 }
 
 type answer struct {
@@ -174,6 +203,9 @@ type answer struct {
 	d    Decision
 	err  error
 }
+
+// failure names the channel and what is wrong with it.
+func (a answer) failure() string { return a.from + ": " + a.err.Error() }
 
 // decided is what a decision comes to.
 func (g *Gate) decided(p *pending, d Decision) Outcome {
@@ -235,16 +267,4 @@ func (g *Gate) Resolve(id, hash string, d Decision) error {
 		}
 	}
 	return ErrNotPending
-}
-
-// firstLine is a text's first line, short.
-func firstLine(s string) string {
-	line, rest, _ := strings.Cut(s, "\n")
-	if cut := []rune(line); len(cut) > 80 {
-		return string(cut[:80]) + "…"
-	}
-	if rest != "" {
-		return line + " …"
-	}
-	return line
 }

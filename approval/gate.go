@@ -26,7 +26,8 @@ const (
 
 // Channel is a way to a person. Ask returns their answer; it must return soon
 // after ctx ends, which it does when another channel was answered. An error
-// means that this way does not work, not that the answer is no.
+// means that this way does not work, not that the answer is no; after an
+// [UndeliveredError] it is asked again.
 type Channel interface {
 	Name() string
 	Ask(ctx context.Context, q Question) (Decision, error)
@@ -50,7 +51,9 @@ type Options struct {
 	// that is not Allowed. Its error means that nothing may be done.
 	Record func(Event) error
 	// Waiting is called while a person is waited for, until done is called.
-	Waiting func(why string) (done func())
+	Waiting func(q Question) (done func())
+	// Nobody says why nobody can be asked when there is no way to ask; it may be empty.
+	Nobody string
 	// Warn is told of a channel that does not work. It may be nil.
 	Warn   func(format string, args ...any)
 	Masker *secret.Masker
@@ -96,7 +99,7 @@ func New(o Options) (*Gate, error) {
 		o.Record = func(Event) error { return nil }
 	}
 	if o.Waiting == nil {
-		o.Waiting = func(string) func() { return func() {} }
+		o.Waiting = func(Question) func() { return func() {} }
 	}
 	if o.Warn == nil {
 		o.Warn = func(string, ...any) {}

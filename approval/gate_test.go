@@ -84,7 +84,7 @@ func newDesk(t *testing.T, change func(*approval.Options), channels ...approval.
 			d.events = append(d.events, e)
 			return nil
 		},
-		Waiting: func(string) func() {
+		Waiting: func(approval.Question) func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.waits++
@@ -162,6 +162,59 @@ func TestOutcomes(t *testing.T) {
 				}
 				if d.waiting != 0 || len(d.Pending()) != 0 {
 					t.Error("something still waits")
+				}
+			})
+		})
+	}
+}
+
+// A channel that a question does not get through is tried again, and is said to
+// be at once; when none got it through, nobody was asked.
+func TestUndelivered(t *testing.T) {
+	t.Parallel()
+	refused := func() *person {
+		return &person{name: "webhook", answer: func(context.Context, approval.Question) (approval.Decision, error) {
+			return approval.Decision{}, &approval.UndeliveredError{Err: errors.New("connection refused")}
+		}}
+	}
+	later := refused()
+	later.answer = func(context.Context, approval.Question) (approval.Decision, error) {
+		if len(later.asked) < 3 {
+			return approval.Decision{}, &approval.UndeliveredError{Err: errors.New("connection refused")}
+		}
+		return approval.Decision{Approve: true}, nil
+	}
+	broken := &person{name: "broken", answer: func(context.Context, approval.Question) (approval.Decision, error) {
+		return approval.Decision{}, errors.New("no key")
+	}}
+	for name, tt := range map[string]struct {
+		channels   []approval.Channel
+		resolvable bool
+		want       approval.Code
+		reason     string
+		warnings   int
+	}{
+		"never":           {[]approval.Channel{refused()}, false, approval.NoChannel, "webhook: connection refused", 1},
+		"none ever":       {[]approval.Channel{broken, refused()}, false, approval.NoChannel, "broken: no key, nor by webhook: connection refused", 2},
+		"at last":         {[]approval.Channel{later}, false, approval.Approved, "", 1},
+		"another waits":   {[]approval.Channel{silent(), refused()}, false, approval.TimedOut, "connection refused", 1},
+		"others may know": {[]approval.Channel{refused()}, true, approval.TimedOut, "connection refused", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var warned []string
+				d := newDesk(t, func(o *approval.Options) {
+					o.Resolvable = tt.resolvable
+					o.Warn = func(format string, args ...any) {
+						mu.Lock()
+						defer mu.Unlock()
+						warned = append(warned, fmt.Sprintf(format, args...))
+					}
+				}, tt.channels...)
+				out := check(t, d, shell("cp a b"))
+				if out.Code != tt.want || !strings.Contains(out.Reason, tt.reason) || len(warned) != tt.warnings {
+					t.Errorf("%+v, warned %q", out, warned)
 				}
 			})
 		})

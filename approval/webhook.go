@@ -13,8 +13,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -59,7 +61,8 @@ type WebhookOptions struct {
 // where id is the question's and nonce the request's; scope, by, reason and
 // command, which replaces the question's, may be left out. 202 means that there
 // is no answer yet: the question is then posted again, with another nonce, two seconds
-// later. 429 and 5xx are tried again, too. Redirects are not followed.
+// later. One that cannot be reached, 429 and 5xx are an [UndeliveredError].
+// Redirects are not followed.
 //
 // A signature is "v1=" and the hexadecimal HMAC-SHA256, under the key, of
 //
@@ -119,8 +122,8 @@ func (w *Webhook) Ask(ctx context.Context, q Question) (Decision, error) {
 		return Decision{}, err
 	}
 	for {
-		d, again, err := w.post(ctx, q, body)
-		if !again {
+		d, later, err := w.post(ctx, q, body)
+		if !later {
 			return d, err
 		}
 		timer := time.NewTimer(pollEvery)
@@ -128,7 +131,7 @@ func (w *Webhook) Ask(ctx context.Context, q Question) (Decision, error) {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return Decision{}, errors.Join(ctx.Err(), err)
+			return Decision{}, ctx.Err()
 		}
 	}
 }
@@ -149,8 +152,8 @@ type webhookReply struct {
 	Command  string `json:"command"`
 }
 
-// post asks once. Again says that there may be an answer later.
-func (w *Webhook) post(ctx context.Context, q Question, body []byte) (d Decision, again bool, err error) {
+// post asks once. Later says that it was delivered, and is not yet answered.
+func (w *Webhook) post(ctx context.Context, q Question, body []byte) (d Decision, later bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()
 	var random [16]byte
@@ -165,9 +168,17 @@ func (w *Webhook) post(ctx context.Context, q Question, body []byte) (d Decision
 	req.Header.Set(HeaderNonce, nonce)
 	req.Header.Set(HeaderTimestamp, now)
 	req.Header.Set(HeaderSignature, Sign(w.key, "request", now, nonce, body))
+	var sent atomic.Bool
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(info httptrace.WroteRequestInfo) { sent.Store(info.Err == nil) },
+	}))
 	resp, err := w.client.Do(req)
-	if err != nil {
-		return d, true, err
+	switch {
+	case err == nil:
+	case sent.Load() && ctx.Err() != nil: // it has the question, and takes its time
+		return d, true, nil
+	default:
+		return d, false, unreached(err)
 	}
 	defer resp.Body.Close()
 	reply, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
@@ -175,11 +186,13 @@ func (w *Webhook) post(ctx context.Context, q Question, body []byte) (d Decision
 	case resp.StatusCode == http.StatusAccepted:
 		return d, true, nil
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-		return d, true, fmt.Errorf("it answered %s", resp.Status)
+		return d, false, &UndeliveredError{fmt.Errorf("it answered %s", resp.Status)}
 	case resp.StatusCode != http.StatusOK:
 		return d, false, fmt.Errorf("it answered %s", resp.Status)
+	case err != nil && ctx.Err() != nil:
+		return d, true, nil
 	case err != nil:
-		return d, true, err
+		return d, false, unreached(err)
 	case len(reply) > maxReply:
 		return d, false, fmt.Errorf("its answer has more than %d bytes", maxReply)
 	}
@@ -188,6 +201,15 @@ func (w *Webhook) post(ctx context.Context, q Question, body []byte) (d Decision
 	}
 	d, err = parseReply(reply, q.ID, nonce)
 	return d, false, err
+}
+
+// unreached is a request that got no answer, without the webhook's address,
+// whose path or query may be secret.
+func unreached(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return &UndeliveredError{fmt.Errorf("its address could not be reached: %w", err)}
 }
 
 // signed checks an answer's time and signature.

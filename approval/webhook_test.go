@@ -3,6 +3,7 @@ package approval_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -159,16 +160,53 @@ func TestWebhookLater(t *testing.T) {
 		}
 		nonces[nonce] = true
 		switch n.Add(1) {
-		case 1:
+		case 1, 2:
 			w.WriteHeader(http.StatusAccepted)
-		case 2:
-			w.WriteHeader(http.StatusServiceUnavailable)
 		default:
 			sign(w, key, time.Now(), nonce, reply(q.ID, nonce, `"decision":"approve"`))
 		}
 	})
 	if d, err := w.Ask(t.Context(), approval.Question{ID: "ask-1"}); err != nil || !d.Approve || n.Load() != 3 {
 		t.Errorf("%+v %v after %d", d, err, n.Load())
+	}
+}
+
+// A webhook that cannot be reached, or cannot take the question now, says so,
+// and nothing of its address.
+func TestWebhookUndelivered(t *testing.T) {
+	t.Parallel()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	dead, err := approval.NewWebhook(approval.WebhookOptions{URL: gone.URL + "/hidden-path", Key: key, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := hook(t, func(w http.ResponseWriter, _ approval.Question, _ string) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	for w, want := range map[*approval.Webhook]string{dead: "could not be reached: dial tcp", busy: "503"} {
+		_, err := w.Ask(t.Context(), approval.Question{ID: "ask-1"})
+		if _, ok := errors.AsType[*approval.UndeliveredError](err); !ok || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden-path") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// One that holds the request while its person thinks has the question.
+func TestWebhookHolds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan struct{})
+	w := hook(t, func(http.ResponseWriter, approval.Question, string) {
+		cancel()
+		<-end
+	})
+	_, err := w.Ask(ctx, approval.Question{ID: "ask-1"})
+	close(end)
+	if _, ok := errors.AsType[*approval.UndeliveredError](err); err == nil || ok {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -25,8 +25,10 @@ type Approval struct {
 	// Resolvable lets other processes of the user answer, over the run's control
 	// socket (Options.Control).
 	Resolvable bool
-	Timeout    time.Duration // for an answer; 0 means approval.DefaultTimeout
-	Grant      time.Duration // that an approval for the run holds; 0 means approval.DefaultGrant
+	// Nobody says why there is no way to ask, when there is none; it may be empty.
+	Nobody  string
+	Timeout time.Duration // for an answer; 0 means approval.DefaultTimeout
+	Grant   time.Duration // that an approval for the run holds; 0 means approval.DefaultGrant
 }
 
 // Approvals counts what was asked, and forbidden without asking.
@@ -75,14 +77,31 @@ func (r *runner) newGate() (*approval.Gate, error) {
 	if a == nil {
 		return nil, nil
 	}
+	resolvable := a.Resolvable && r.o.Control
 	return approval.New(approval.Options{
-		Policy: a.Policy, Channels: a.Channels, Resolvable: a.Resolvable && r.o.Control, Timeout: a.Timeout, Grant: a.Grant,
+		Policy: a.Policy, Channels: a.Channels, Resolvable: resolvable, Timeout: a.Timeout, Grant: a.Grant, Nobody: a.Nobody,
 		RunID: r.o.ID, Masker: r.o.Masker, Files: r.executed, Record: r.recordApproval, Warn: r.warn,
-		Waiting: func(why string) func() {
+		Waiting: func(q approval.Question) func() {
+			why := "for a person to allow: " + firstLine(q.Text)
+			if resolvable {
+				why += "; rein runs approve " + r.o.ID + " " + q.ID + " answers"
+			}
 			r.emit(Event{Kind: EventWait, Text: why})
 			return r.tree.Waiting()
 		},
 	})
+}
+
+// firstLine is a text's first line, short.
+func firstLine(s string) string {
+	line, rest, _ := strings.Cut(s, "\n")
+	if cut := []rune(line); len(cut) > 80 {
+		return string(cut[:80]) + "…"
+	}
+	if rest != "" {
+		return line + " …"
+	}
+	return line
 }
 
 // gate returns the hook that judges calls, and makes the gate the first time.
@@ -90,17 +109,15 @@ func (r *runner) newGate() (*approval.Gate, error) {
 func (s *Session) gate() (func(context.Context, tool.Call) (tool.Call, *tool.Error), error) {
 	r := s.r
 	r.mu.Lock()
-	g, _ := r.asks.(*approval.Gate)
-	r.mu.Unlock()
-	if g == nil {
-		var err error
-		if g, err = r.newGate(); g == nil || err != nil {
+	defer r.mu.Unlock()
+	if r.asks == nil {
+		g, err := r.newGate()
+		if g == nil || err != nil {
 			return nil, err
 		}
-		r.mu.Lock()
 		r.asks = g
-		r.mu.Unlock()
 	}
+	g := r.asks
 	return func(ctx context.Context, c tool.Call) (tool.Call, *tool.Error) { return r.approve(ctx, g, c) }, nil
 }
 

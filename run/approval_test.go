@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +39,48 @@ func refused(t *testing.T, res tool.Result, code approval.Code) {
 	t.Helper()
 	if res.OK || res.Err == nil || res.Err.Class != tool.NeedsHuman || res.Err.Code != string(code) || res.Err.Message == "" {
 		t.Errorf("%+v %v, want %s", res, res.Err, code)
+	}
+}
+
+// However many surfaces take the tools at once, there is one gate: what a person
+// allowed for the run is not asked again by another.
+func TestOneGate(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	var asked atomic.Int32
+	o.Approval = judged(t, []approval.Channel{asker(func(context.Context, approval.Question) (approval.Decision, error) {
+		asked.Add(1)
+		return approval.Decision{Approve: true, ForRun: true}, nil
+	})}, approval.Rule{Action: approval.Ask, Command: "touch"})
+	do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		var sets [16]*tool.Set
+		var wg sync.WaitGroup
+		begin := make(chan struct{})
+		for i := range sets {
+			wg.Go(func() {
+				<-begin
+				var err error
+				if sets[i], err = s.Tools(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(begin)
+		wg.Wait()
+		for _, set := range sets {
+			c := tool.Call{ID: s.NewCallID(), ModelID: "m", Name: tool.RunCommand, Arguments: []byte(`{"command":"touch it"}`)}
+			res := set.Run(ctx, c)
+			if !res.OK {
+				t.Errorf("%+v", res.Err)
+			}
+			if err := s.Called(c, 1, res); err != nil {
+				return run.Outcome{}, err
+			}
+		}
+		return run.Outcome{Reason: run.Done}, nil
+	})
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
 	}
 }
 

@@ -28,12 +28,6 @@ type ControlRecord struct {
 // errStopped ends the work of a run that was told to stop.
 var errStopped = errors.New("it was told to stop")
 
-// questions is where what waits for a person is asked for: *approval.Gate.
-type questions interface {
-	Pending() []approval.Question
-	Resolve(id, hash string, d approval.Decision) error
-}
-
 // desk is a run as its control socket shows it.
 type desk struct {
 	r    *runner

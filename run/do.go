@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/run/workspace"
@@ -75,9 +76,9 @@ type runner struct {
 
 	mu         sync.Mutex
 	report     *Report
-	asks       questions   // nil: nobody is asked anything
-	tools      []*tool.Set // that the worker took
-	background []string    // call ids of which something may still run
+	asks       *approval.Gate // nil: nobody is asked anything
+	tools      []*tool.Set    // that the worker took
+	background []string       // call ids of which something may still run
 	spills     []tool.Spill
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at

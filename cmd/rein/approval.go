@@ -48,6 +48,8 @@ func (a *app) approval(ctx context.Context, c config.Config, ways []string) (*ru
 		case config.AskTerminal:
 			if a.watched() {
 				o.Channels = append(o.Channels, &terminalAsker{app: a, turn: make(chan struct{}, 1)})
+			} else {
+				o.Nobody = "it is asked at the terminal, and rein is not at one: its standard input or standard error is something else"
 			}
 		case config.AskWebhook:
 			hook, err := a.webhook(ctx, c.Approval.Webhook)
@@ -134,7 +136,7 @@ func (t *terminalAsker) Ask(ctx context.Context, q approval.Question) (d approva
 			return approval.Decision{}, nil
 		case "e", "edit":
 			if !editable(q) {
-				continue
+				break
 			}
 			fmt.Fprint(t.app.err, t.app.style("command (empty: back): ", styleHint))
 			line, err := typedLine(keys)
@@ -144,11 +146,21 @@ func (t *terminalAsker) Ask(ctx context.Context, q approval.Question) (d approva
 			if line = strings.TrimSpace(line); line != "" {
 				return approval.Decision{Approve: true, Command: line}, nil
 			}
+			continue
 		}
+		t.app.note("%s", answers(q))
 	}
 }
 
 func editable(q approval.Question) bool { return q.Kind == approval.Command && !q.Cut }
+
+// answers says which keys there are.
+func answers(q approval.Question) string {
+	if editable(q) {
+		return "answer y (yes, once), r (yes, for this run), n (no) or e (edit it), then Enter"
+	}
+	return "answer y (yes, once), r (yes, for this run) or n (no), then Enter"
+}
 
 func prompt(q approval.Question) string {
 	edit := ""
