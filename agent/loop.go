@@ -90,6 +90,9 @@ func (l *loop) work(ctx context.Context, s *run.Session, past *run.Past) (run.Ou
 
 // turn is one step: a reply and all the calls in it.
 func (c *conversation) turn(ctx context.Context) (run.Outcome, bool, error) {
+	if err := timeOver(ctx); err != nil {
+		return run.Outcome{}, false, err
+	}
 	if err := c.round.Step(); err != nil {
 		return run.Outcome{}, false, err
 	}
