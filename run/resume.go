@@ -194,6 +194,7 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 			return r.explain(ctx, ctx, Outcome{Reason: Failed, Detail: "what was left of the run could not be removed"}, err), err
 		}
 		r.past = nil
+		r.limitsAgain(rec)
 		return r.run(ctx, w)
 	}
 	r.reopenOutput(rec)
@@ -358,6 +359,15 @@ func (r *runner) removeHalves() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// limitsAgain changes the limits as they were changed, in a run that is begun anew.
+func (r *runner) limitsAgain(rec *record) {
+	for _, s := range rec.said {
+		if s.kind == audit.KindLimit {
+			r.between(s)
+		}
+	}
 }
 
 // between takes what is on record between the worker's entries.

@@ -2,13 +2,17 @@ package run_test
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/run/control"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 )
 
@@ -55,4 +59,54 @@ func TestResumedClockRuns(t *testing.T) {
 			t.Errorf("%+v, %v", rep, err)
 		}
 	})
+}
+
+// Limits that were changed before the work began are so in the run that is begun
+// anew.
+func TestResumedLimits(t *testing.T) {
+	t.Parallel()
+	left := filepath.Join(t.TempDir(), "left")
+	o := options(t)
+	o.ID, o.Control = run.NewID(), true
+	_, err := run.Do(t.Context(), o, beginner(func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		c, err := control.Dial(ctx, s.Dir())
+		if err != nil {
+			t.Error(err)
+			return done("")
+		}
+		defer c.Close()
+		for _, tokens := range []int64{1_000_000, 2_000_000} {
+			if _, err := c.Limit(ctx, budget.LimitTokens, tokens); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := c.Limit(ctx, budget.LimitWallTime, int64(time.Hour)); err != nil {
+			t.Error(err)
+		}
+		if err := os.CopyFS(left, socketless{os.DirFS(o.StateDir)}); err != nil {
+			t.Error(err)
+		}
+		return done("")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.StateDir = left
+	rep, err := run.Resume(t.Context(), o, beginner(func(_ context.Context, s *run.Session) (run.Outcome, error) {
+		if l := s.Budget().Limits(); l.MaxTokens != 2_000_000 || l.MaxWallTime != time.Hour {
+			t.Errorf("the limits in force are %+v", l)
+		}
+		return done("")
+	}))
+	if err != nil || rep.Reason != run.Done || len(rep.LimitChanges) != 3 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// socketless is a file system without its sockets, which end with their process.
+type socketless struct{ fs.FS }
+
+func (s socketless) ReadDir(name string) ([]fs.DirEntry, error) {
+	list, err := fs.ReadDir(s.FS, name)
+	return slices.DeleteFunc(list, func(e fs.DirEntry) bool { return e.Type()&fs.ModeSocket != 0 }), err
 }
