@@ -106,15 +106,21 @@ func (k *renewer) sleep(ctx context.Context, d time.Duration, changed <-chan str
 	return true
 }
 
-// follow makes the absolute end follow the run's deadline, which may be moved.
+// follow makes the absolute end follow the run's deadline, which may be moved. A
+// run whose deadline was moved into the past still has the time to save what it
+// did, and destroys its sandbox itself.
 func (k *renewer) follow(ctx context.Context) {
 	now := k.current()
-	next := now.Until(k.r.tree.Deadline())
+	deadline := k.r.tree.Deadline()
+	if at := time.Now(); deadline.Before(at) {
+		deadline = at
+	}
+	next := now.Until(deadline)
 	if next.Absolute.Equal(now.Absolute) {
 		return
 	}
-	if next.End.Before(now.End) {
-		if err := k.move(ctx, next); err != nil {
+	if next.End.Before(now.End) && ctx.Err() == nil {
+		if err := k.move(ctx, next); err != nil && ctx.Err() == nil {
 			k.r.warn("the sandbox may outlive the run, which now ends earlier: %v", err)
 		}
 	}

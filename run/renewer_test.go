@@ -209,6 +209,53 @@ func TestDeadlineIsMoved(t *testing.T) {
 	})
 }
 
+// hung is a provider whose renewals take as long as they may.
+type hung struct{ sandbox.Provider }
+
+func (hung) Renew(ctx context.Context, _ string, _ time.Time) (time.Time, error) {
+	<-ctx.Done()
+	return time.Time{}, &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "renew", Err: context.Cause(ctx)}
+}
+
+// A run whose deadline is moved into the past has the time to save, and does not
+// say that its sandbox would outlive it.
+func TestDeadlineIsMovedIntoThePast(t *testing.T) {
+	for name, wrap := range map[string]func(sandbox.Provider) sandbox.Provider{
+		"renewed": func(p sandbox.Provider) sandbox.Provider { return p },
+		"hung":    func(p sandbox.Provider) sandbox.Provider { return hung{p} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
+				defer m.Close()
+				e := &ends{Provider: wrap(m), begin: time.Now()}
+				rep, err := run.Do(t.Context(), run.Options{Task: "x", Provider: e, StateDir: t.TempDir(), Limits: budget.Long()},
+					worker(func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+						time.Sleep(10 * minute)
+						if _, err := s.Budget().SetLimit(budget.LimitWallTime, int64(time.Second)); err != nil {
+							t.Error(err)
+						}
+						<-ctx.Done()
+						return run.Outcome{}, nil
+					}))
+				if err != nil || rep.Reason != run.OverBudget || !rep.Cleanup.OK {
+					t.Fatalf("%+v %v", rep, err)
+				}
+				for _, w := range rep.Warnings {
+					if strings.Contains(w, "outlive") {
+						t.Error(w)
+					}
+				}
+				for _, end := range e.given {
+					if name == "renewed" && end < 10*minute {
+						t.Errorf("its sandbox was to end at %s", end)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Near the end no call is begun that would outlive the sandbox.
 func TestCallsEndBeforeTheSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
