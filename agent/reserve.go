@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"net"
 	"slices"
@@ -72,10 +73,20 @@ func (c *conversation) settle(req *model.Request, reply *model.Reply) error {
 }
 
 // unanswered settles a request that came to nothing: one that was refused cost
-// nothing, and any other may have cost all that was set aside for it.
+// nothing, and any other may have cost all that was set aside for it: of one on
+// record what was, and not what would be for its text as it is made now.
 func (c *conversation) unanswered(req *model.Request, err error) {
 	if refused(err) {
 		c.hold.Release()
+		return
+	}
+	if held, request, ok := c.past.Held(); ok {
+		var sent sentMessages
+		_ = json.Unmarshal(request, &sent) // then all of it was input
+		output := min(int64(sent.MaxOutputTokens), held.Tokens)
+		c.hold.Release()
+		// What it is too much for finds the limit used up.
+		_ = c.s.Spent(run.Tokens{Input: held.Tokens - output, Output: output, CostUSD: held.CostUSD, Estimated: true})
 		return
 	}
 	amount := c.hold.Amount()

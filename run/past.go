@@ -26,6 +26,7 @@ type Past struct {
 	edited string        // the command that a person put in its place
 	opened string        // the session that it is on record as having opened
 	lost   bool          // the request just done again has no reply
+	sent   *saying       // the request just done again
 	live   chan struct{} // closed at the end of the record
 	now    time.Time     // as the record has it
 
@@ -53,6 +54,7 @@ type saying struct {
 	id   string          // its call_id
 	hash string          // of its line in the transcript
 	asks string          // the model that a request is for
+	held Held            // what was set aside for a request
 	lost bool            // a request whose reply never came
 }
 
@@ -147,6 +149,20 @@ func (p *Past) Lost() bool {
 	return p.lost
 }
 
+// Held is what was set aside for the request just made, and that request as the
+// worker said it (Said.Data). ok is false when it is not on record.
+func (p *Past) Held() (held Held, request json.RawMessage, ok bool) {
+	if p == nil {
+		return held, nil, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sent == nil || p.sent.held == (Held{}) {
+		return held, nil, false
+	}
+	return p.sent.held, p.sent.data, true
+}
+
 // Asks reports whether the record goes on with a request of that model.
 func (p *Past) Asks(model string) bool {
 	s, ok := p.next()
@@ -217,7 +233,7 @@ func (p *Past) callID() string {
 // it was: at the end of the record the entry is a new one.
 func (p *Past) follow(kind audit.Kind, step int, what string) (bool, error) {
 	s, ok := p.next()
-	lost := p.noteLost(ok && s.lost)
+	lost := p.noteSent(s, ok)
 	if !ok {
 		p.resolved()
 		if lost && kind == audit.KindModelReply { // that it never came
@@ -232,16 +248,19 @@ func (p *Past) follow(kind audit.Kind, step int, what string) (bool, error) {
 	return true, nil
 }
 
-// noteLost notes whether the entry that is taken now is a request without a
-// reply, and returns whether the one before it was.
-func (p *Past) noteLost(lost bool) (before bool) {
+// noteSent notes the request that is taken now, if ok, or that it is none, and
+// returns whether the one before it has no reply.
+func (p *Past) noteSent(s saying, ok bool) (lost bool) {
 	if p == nil {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before, p.lost = p.lost, lost
-	return before
+	lost = p.lost
+	if p.lost, p.sent = ok && s.lost, nil; ok && s.kind == audit.KindModelRequest {
+		p.sent = &s
+	}
+	return lost
 }
 
 // resolved notes that the call that had begun has a result now: it is the first

@@ -155,12 +155,13 @@ func (rec *record) takeSaid(r audit.Record, notes map[int]int) error {
 		var request struct {
 			Note struct {
 				Model string `json:"model"`
+				Held
 			} `json:"note"`
 		}
 		if err := json.Unmarshal(r.Data, &request); err != nil {
 			return err
 		}
-		s.asks = request.Note.Model
+		s.asks, s.held = request.Note.Model, request.Note.Held
 	}
 	if note.Entry > 0 {
 		notes[note.Entry] = len(rec.said)

@@ -114,9 +114,6 @@ func (j *judge) inOrder() {
 	j.check(len(want) == 0 || j.leftBehind(), "%d calls have no result", len(want))
 }
 
-// characters bounds by how much the words for what is left of the limits differ.
-const characters = 64
-
 // counts holds the report's figures to the record.
 func (j *judge) counts() {
 	var requests, calls, steps int
@@ -140,9 +137,7 @@ func (j *judge) counts() {
 				least, most = least+u.Input+u.Output, most+u.Input+u.Output
 				known = known && u.Input >= 0 && u.Output >= 0 && u.Input < 1<<40 && u.Output < 1<<40
 			case at.Note.Error == "lost":
-				// The process that finds it sets aside what it would ask now, where
-				// what is left of the time may be a few characters more or fewer.
-				least, most = least+held-characters, most+held+characters
+				least, most = least+held, most+held
 			default:
 				most += held
 			}
