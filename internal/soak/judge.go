@@ -40,6 +40,7 @@ func Judge(x *Played) []string {
 	j.timeouts()
 	j.approvals()
 	j.models()
+	j.output()
 	return j.faults
 }
 

@@ -25,6 +25,7 @@ type Played struct {
 	Report    *run.Report
 	Err       error
 	Dir       string
+	Output    string // where the first process keeps the work's files; empty: nowhere
 	Start     time.Time
 	Functions functions
 	People    people
@@ -32,6 +33,9 @@ type Played struct {
 	Crashed bool
 	Crashes int // how often
 }
+
+// outputDir is the directory of the work's files, of each process its own.
+const outputDir = "output"
 
 // Outlive is longer than a deaf model takes its time.
 const Outlive = 4 * time.Hour
@@ -78,7 +82,8 @@ func (x *Played) processes(ctx context.Context, o run.Options, dir string) error
 		work, end := context.WithCancel(ctx)
 		defer end()
 		next := filepath.Join(dir, fmt.Sprint("resumed", n+1))
-		c := &crash{x: x, n: n, at: at, end: end, from: filepath.Join(o.StateDir, "runs", o.ID), to: filepath.Join(next, "runs", o.ID)}
+		c := &crash{x: x, n: n, at: at, end: end, from: filepath.Join(o.StateDir, "runs", o.ID), to: filepath.Join(next, "runs", o.ID),
+			output: o.Output, outputTo: filepath.Join(next, outputDir)}
 		c.look() // what was there before is not lost
 		o.Events = func(run.Event) { c.moment() }
 		x.Provider.moment = c.moment
@@ -98,6 +103,9 @@ func (x *Played) processes(ctx context.Context, o run.Options, dir string) error
 		}
 		x.Provider, x.Crashed, x.Crashes = provider, true, x.Crashes+1
 		o.StateDir = next
+		if o.Output != "" {
+			o.Output = filepath.Join(next, outputDir)
+		}
 	}
 }
 
@@ -130,6 +138,10 @@ func (x *Played) options(dir string) (run.Options, error) {
 		Accept: p.Accept, Fresh: p.Fresh, Retry: p.Retry, Protect: p.Protect, Artifacts: p.Artifacts, NoShell: p.NoShell,
 		NoTranscript: p.NoTranscript, KeepOutput: p.KeepOutput, Version: "soak", Model: first, Sessions: p.Sessions,
 	}
+	if p.Output {
+		x.Output = filepath.Join(dir, outputDir)
+		o.Output = x.Output
+	}
 	if p.Inputs == nil {
 		return o, nil
 	}
@@ -143,8 +155,10 @@ type crash struct {
 	x        *Played
 	n, at    int // which process it is, and the moment at which it ends; 0: at none
 	from, to string
-	end      context.CancelFunc
-	dead     atomic.Bool
+	// Where the work's files are kept, if they are.
+	output, outputTo string
+	end              context.CancelFunc
+	dead             atomic.Bool
 
 	mu      sync.Mutex
 	moments int
@@ -214,23 +228,29 @@ func (c *crash) snapshot() error {
 	if err := os.WriteFile(filepath.Join(c.to, run.AuditFile), data, 0o600); err != nil {
 		return err
 	}
-	return filepath.WalkDir(c.from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
+	if err := copyDir(c.from, c.to, run.AuditFile); err != nil || c.output == "" {
+		return err
+	}
+	return copyDir(c.output, c.outputTo, "")
+}
+
+// copyDir copies what is in a directory in which a process still works, without
+// the file left.
+func copyDir(from, to, left string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // it was being removed
 		}
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(c.from, path)
-		to := filepath.Join(c.to, rel)
+		rel, err := filepath.Rel(from, path)
+		at := filepath.Join(to, rel)
 		switch {
-		case err != nil || rel == run.AuditFile:
+		case err != nil || rel == left:
 			return err
 		case d.IsDir():
-			return os.MkdirAll(to, 0o700)
+			return os.MkdirAll(at, 0o700)
 		}
 		data, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -239,7 +259,7 @@ func (c *crash) snapshot() error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(to, data, 0o600)
+		return os.WriteFile(at, data, 0o600)
 	})
 }
 

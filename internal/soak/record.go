@@ -30,6 +30,7 @@ var outcomes = map[audit.Kind]audit.Kind{
 	audit.KindSandboxCreated: audit.KindSandboxIntent, audit.KindSandboxFailed: audit.KindSandboxIntent,
 	audit.KindSandboxRenewed: audit.KindRenewIntent, audit.KindKilled: audit.KindKillIntent, audit.KindKillFailed: audit.KindKillIntent,
 	audit.KindCleared: audit.KindClearIntent, audit.KindSessionOutcome: audit.KindSessionIntent,
+	audit.KindOutput: audit.KindOutputIntent,
 }
 
 // record wants an audit log that verifies, with an outcome for every intent

@@ -39,6 +39,7 @@ type Plan struct {
 	NoShell      bool
 	NoTranscript bool
 	KeepOutput   bool
+	Output       bool // the work's files are kept in a directory, too
 
 	Sessions tool.Sessions
 	Tools    bool // those of Played.tools
@@ -60,7 +61,7 @@ func (p Plan) String() string {
 	fmt.Fprintf(&b, "seed %d: steps %d, calls %d, wall %s, tokens %d, cost %s, call %s/%s, ttl %s, output cap %d, retries %d, interrupt %s, crashes %v\n",
 		p.Seed, l.MaxSteps, l.MaxToolCalls, l.MaxWallTime, l.MaxTokens, l.MaxCost, l.CallTimeout, l.MaxCallTimeout, l.TTL, p.MaxOutput, p.Retries, p.Interrupt, p.Crashes)
 	fmt.Fprintf(&b, "sessions %+v, tools %t, fallback %t, context %+v\nprovider: %+v\n", p.Sessions, p.Tools, p.Fallback, p.Context, p.Provider)
-	fmt.Fprintf(&b, "accept %+v, fresh %t, retry %d, changes %+v\n", p.Accept, p.Fresh, p.Retry, p.Changes)
+	fmt.Fprintf(&b, "accept %+v, fresh %t, retry %d, changes %+v, output %t\n", p.Accept, p.Fresh, p.Retry, p.Changes, p.Output)
 	if p.Approval != nil {
 		fmt.Fprintf(&b, "approval: %+v\n", *p.Approval)
 	}
@@ -118,6 +119,7 @@ func New(seed uint64) Plan {
 	if len(p.Accept) > 0 {
 		p.Fresh, p.Retry = p.Inputs != nil && !g.one(3), pick(g, 0, 1, 3)
 	}
+	p.Output = g.one(4)
 	return p
 }
 

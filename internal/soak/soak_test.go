@@ -67,7 +67,7 @@ func TestProperty(t *testing.T) {
 	t.Logf("%d scripts from seed %d: %v", *scripts, first, all)
 	if *scripts >= 300 {
 		for _, what := range []string{"done", "failed", "budget", "sandbox_lost", "model_unavailable", "interrupted", "not_accepted", "expired_no_progress",
-			"stuck", "needs_human", "resumed", "resumed again", "session_create", "session_run", "session_close", "show", "nap", "wish", "soak/second", "summary",
+			"stuck", "needs_human", "resumed", "resumed again", "output", "session_create", "session_run", "session_close", "show", "nap", "wish", "soak/second", "summary",
 			"approval_denied", "approval_timed_out", "approval_no_channel", "denied_by_rule", "approved", "granted"} {
 			if all[what] == 0 {
 				t.Errorf("%s came up in no script: they have become too tame", what)
@@ -98,6 +98,9 @@ func play(t *testing.T, seed uint64) (what []string) {
 			}
 			if conclusion = rep.Conclusion + ": " + rep.Error; x.Crashed {
 				what = append(what, "resumed")
+			}
+			if rep.Output != nil && rep.Output.Files > 0 {
+				what = append(what, "output")
 			}
 			if len(rep.Resumed) > 1 {
 				what = append(what, "resumed again")
