@@ -147,6 +147,16 @@ func (s *Store) mayBeAllowed(r Reference) bool {
 	return false
 }
 
+// Check judges a name as far as that can be done without asking anybody: an error
+// of KindInvalid or KindDenied says that Get refuses it.
+func (s *Store) Check(name string) error {
+	r, err := ParseReference(name)
+	if err == nil && !s.mayBeAllowed(r) {
+		err = denied(r)
+	}
+	return err
+}
+
 func denied(r Reference) error {
 	return &Error{Kind: KindDenied, Op: "image", Subject: r.String(), Err: fmt.Errorf("it is not on the list of allowed images"),
 		Hint: "if it is trusted, add it to the list in the configuration:\n" + fmt.Sprintf("images: {allow: [%q]}", r)}

@@ -66,7 +66,7 @@ func (a *app) webhook(ctx context.Context, w config.Webhook) (*approval.Webhook,
 	if w.URL == "" {
 		return nil, usage("write approval: webhook: in the configuration", "there is no webhook to ask")
 	}
-	key, err := a.readKey(ctx, "the webhook", w.Key)
+	key, err := a.readSecret(ctx, "the webhook", "approval: webhook: key:", w.Key)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,9 @@ func contextFlags(cmd *cobra.Command, c *config.Context) {
 // the model takes; 0: not known.
 func resolveContext(file, flags config.Context, window int64) (agent.Context, error) {
 	if flags.Strategy != "" {
+		if all := config.Strategies(); !slices.Contains(all, flags.Strategy) {
+			return agent.Context{}, usage(config.DidYouMean(flags.Strategy, all), "--context %q is not known", flags.Strategy)
+		}
 		file.Strategy = flags.Strategy
 	}
 	if flags.High > 0 {
@@ -32,7 +36,7 @@ func resolveContext(file, flags config.Context, window int64) (agent.Context, er
 		file.Low = flags.Low
 	}
 	if _, err := history.New(file.Options()); err != nil {
-		return agent.Context{}, usage("--context "+strings.Join(config.Strategies(), ", ")+"; --context-low less than --context-high", "%v", err)
+		return agent.Context{}, usage("--context-low less than --context-high", "%s", strings.TrimPrefix(err.Error(), "history: "))
 	}
 	o := file.Options()
 	return agent.Context{Strategy: o.Strategy, High: o.High, Low: o.Low, Share: o.Share, Window: window}, nil

@@ -191,7 +191,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if worker, err = newWorker(m, key, back, file.Config.Context, f); err != nil {
 		return o, nil, err
 	}
-	provider, err := a.openProvider(cmd.Context(), file, target)
+	provider, err := a.runProvider(cmd.Context(), file, target, f.resume)
 	if err != nil {
 		return o, nil, err
 	}

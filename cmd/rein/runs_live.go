@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -181,12 +182,17 @@ func (a *app) runsStopCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "stop ID", Short: "stop a run that works: outputs are saved, the sandbox is destroyed", Args: exactly("ID"),
 		Long: "Stops a run as an interrupt at its terminal does: what it has done is saved, its\nchecks are not run, its sandbox is destroyed, its report is written.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, _, err := a.dialRun(cmd.Context(), args[0])
+			c, dir, err := a.dialRun(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			return c.Stop(cmd.Context(), reason)
+			if err := c.Stop(cmd.Context(), reason); err != nil {
+				return err
+			}
+			id := filepath.Base(dir)
+			_, err = fmt.Fprintf(a.out, "%s: told to stop; its outputs are saved, its sandbox is destroyed, and rein runs report %s shows it then\n", id, id)
+			return err
 		}}
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` for the record and the report")
 	return cmd

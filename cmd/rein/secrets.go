@@ -25,6 +25,11 @@ const (
 // readKey reads a secret from where the configuration says the host has it.
 // Only this process ever sees it.
 func (a *app) readKey(ctx context.Context, name string, k config.Key) (secret.Value, error) {
+	return a.readSecret(ctx, name, "key:", k)
+}
+
+// readSecret is readKey of what the configuration has under another key.
+func (a *app) readSecret(ctx context.Context, name, under string, k config.Key) (secret.Value, error) {
 	var text string
 	switch {
 	case a.keyless:
@@ -32,7 +37,7 @@ func (a *app) readKey(ctx context.Context, name string, k config.Key) (secret.Va
 	case k.Env != "":
 		text = a.env.get(k.Env)
 		if text == "" {
-			return secret.Value{}, usage("export "+k.Env+"=..., or name another place under key: in the configuration",
+			return secret.Value{}, usage("export "+k.Env+"=..., or name another place under "+under+" in the configuration",
 				"no key for %s: the environment variable %s is not set", name, k.Env)
 		}
 	case k.File != "":
@@ -117,7 +122,7 @@ func (a *app) keyCommand(ctx context.Context, argv []string) (string, error) {
 func (a *app) masker(ctx context.Context, c config.Config, more ...secret.Value) (*secret.Masker, error) {
 	m := secret.NewMasker()
 	for _, s := range c.Redaction.Secrets {
-		v, err := a.readKey(ctx, s.Name, s.Key())
+		v, err := a.readSecret(ctx, s.Name, "redaction: secrets:", s.Key())
 		if err != nil {
 			return nil, err
 		}

@@ -148,7 +148,7 @@ func loadScript(path string) (*script.Script, error) {
 
 // known is what a configuration may name.
 func known() config.Known {
-	k := config.Known{Presets: presetNames()}
+	k := config.Known{Presets: presetNames(), Runtimes: local.Runtimes()}
 	for _, p := range providers {
 		k.Providers = append(k.Providers, p.name)
 	}
@@ -179,6 +179,22 @@ func (a *app) openProvider(ctx context.Context, f *config.File, t config.Target)
 	return nil, usage("known: "+strings.Join(known().Providers, ", "), "no provider %q", t.Provider)
 }
 
+// runProvider is openProvider for a run, which is refused before it begins when
+// its image is not allowed. One that is resumed has its sandbox, or is told when
+// it needs another.
+func (a *app) runProvider(ctx context.Context, f *config.File, t config.Target, resumed bool) (sandbox.Provider, error) {
+	if t.Provider == config.DefaultProvider && t.Image != hostImage && !resumed {
+		images, err := a.openImages(f.Config, nil)
+		if err == nil {
+			err = images.Check(t.Image)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return a.openProvider(ctx, f, t)
+}
+
 // resolveTarget finds the target that --target, or the configuration, names
 // and fills what it leaves out.
 func resolveTarget(c config.Config, p place) (string, config.Target, error) {
@@ -202,6 +218,9 @@ func resolveTarget(c config.Config, p place) (string, config.Target, error) {
 	if p.runtime != "" {
 		if t.Provider == config.RemoteProvider {
 			return "", t, usage("leave --runtime out: the server has its own", "target %s: provider %s takes no runtime", named, t.Provider)
+		}
+		if hint := config.RuntimeHint(p.runtime, local.Runtimes()); hint != "" {
+			return "", t, usage(hint, "--runtime %q is not known", p.runtime)
 		}
 		t.Runtime = p.runtime
 	}

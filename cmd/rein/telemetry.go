@@ -57,7 +57,7 @@ func (a *app) openCollector(ctx context.Context, c config.Telemetry) (*collector
 	col := &collector{where: where}
 	headers := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
-		value, err := a.readKey(ctx, "the telemetry header "+name, c.Headers[name])
+		value, err := a.readSecret(ctx, "the telemetry header "+name, "telemetry: headers: "+name+":", c.Headers[name])
 		if err != nil {
 			return nil, err
 		}

@@ -195,6 +195,9 @@ const (
 	kindRunc   runtimeKind = "runc" // also crun and others like it
 )
 
+// Runtimes are the names that Options.Runtime takes besides a path.
+func Runtimes() []string { return []string{string(kindGVisor), string(kindRunc), "crun"} }
+
 // ociRuntime is the OCI runtime in use.
 type ociRuntime struct {
 	Kind runtimeKind `json:"kind"`

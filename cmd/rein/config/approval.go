@@ -74,11 +74,11 @@ func (v *validator) approval(a Approval) {
 		e, _ := errors.AsType[*approval.RuleError](err)
 		if e.Index >= 0 {
 			at = fmt.Sprintf("approval.rules[%d]", e.Index)
-			if e.Field != "rule" && v.set(at+"."+e.Field) {
+			if e.Field != "rule" {
 				at += "." + e.Field
 			}
 		}
-		v.fault(at, "docs/approval.md says how rules are read", "%s: %s", e.Field, e.Reason)
+		v.fault(at, "docs/approval.md says how rules are read", "%s", e.Reason)
 	}
 	v.hosts(a)
 	for i, way := range a.Ask {

@@ -14,7 +14,8 @@ import (
 	"github.com/rein-sh/rein/sandbox"
 )
 
-var known = config.Known{Providers: []string{"local", "opensandbox"}, Vendors: []string{"openai", "script"}, Presets: []string{"quick", "standard", "long"}}
+var known = config.Known{Providers: []string{"local", "opensandbox"}, Vendors: []string{"openai", "script"}, Presets: []string{"quick", "standard", "long"},
+	Runtimes: []string{"gvisor", "runc", "crun"}}
 
 func TestDecode(t *testing.T) {
 	f, err := config.Decode("c.yaml", []byte(`
@@ -98,6 +99,13 @@ func TestFaults(t *testing.T) {
 		{"remote without url", "targets:\n  a: {provider: opensandbox, image: x}\n", `c.yaml:2:3: targets.a.url: no http or https address`, "url: https://"},
 		{"remote with password", "targets:\n  a: {provider: opensandbox, image: x, url: 'https://u:p@h'}\n", `targets.a.url: an address must not contain a user or a password`, "key:"},
 		{"remote without image", "targets:\n  a: {provider: opensandbox, url: 'https://h'}\n", `targets.a.image: provider opensandbox needs an image`, "image: debian:12"},
+		{"runtime misspelt", "targets:\n  a: {runtime: gvisr}\n", `targets.a.runtime: "gvisr" is not known`, `did you mean "gvisor"?`},
+		{"runtime unknown", "targets:\n  a: {runtime: kata}\n", `targets.a.runtime: "kata" is not known`, "known: gvisor, runc, crun, or the path of another OCI runtime"},
+		{"runtime relative", "targets:\n  a: {runtime: bin/runc}\n", `targets.a.runtime: "bin/runc" is not a clean absolute path`, "absolute"},
+		{"action of a rule", "approval:\n  rules:\n    - {command: rm, action: forbid}\n", `c.yaml:3:21: approval.rules[0].action: "forbid" is not allow, ask or deny`, "docs/approval.md"},
+		{"no action of a rule", "approval:\n  rules:\n    - {command: rm}\n", `c.yaml:3:8: approval.rules[0].action: "" is not allow, ask or deny`, "docs/approval.md"},
+		{"tool without a program", "tools:\n  custom:\n    - {name: a, description: b, argv: []}\n", `tools.custom[0].argv: it has no program`, "docs/approval.md"},
+		{"low above high", "context: {low: 2MiB, high: 1MiB}\n", `context: low must be less than high`, "low is less than high"},
 		{"remote with runtime", "targets:\n  a: {provider: opensandbox, url: 'https://h', image: x, runtime: runc}\n", `targets.a.runtime: provider opensandbox takes no runtime`, "leave it out"},
 		{"remote with two keys", "targets:\n  a: {provider: opensandbox, url: 'https://h', image: x, key: {env: A, file: /b}}\n", `targets.a.key: exactly one place`, "one of env"},
 		{"remote's key in local", "targets:\n  a: {use_server_proxy: true}\n", `targets.a.use_server_proxy: it is of the provider opensandbox only`, "provider: opensandbox"},

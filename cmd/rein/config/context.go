@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/rein-sh/rein/history"
 )
@@ -53,6 +54,6 @@ func (v *validator) context(c Context) {
 	o := c.Options()
 	o.Strategy = ""
 	if _, err := history.New(o); err != nil {
-		v.fault("context", "low is less than high; without them they are "+Size(history.DefaultLow).String()+" and "+Size(history.DefaultHigh).String(), "%v", err)
+		v.fault("context", "low is less than high; without them they are "+Size(history.DefaultLow).String()+" and "+Size(history.DefaultHigh).String(), "%s", strings.TrimPrefix(err.Error(), "history: "))
 	}
 }

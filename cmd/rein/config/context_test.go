@@ -12,7 +12,7 @@ import (
 func TestContext(t *testing.T) {
 	for _, c := range []struct{ name, text, want, hint string }{
 		{"strategy", "context: {strategy: sumary}\n", "context.strategy", "summary"},
-		{"low over high", "context: {low: 30KiB}\n", "context: history: low must be less than high", "8KiB and 24KiB"},
+		{"low over high", "context: {low: 30KiB}\n", "context: low must be less than high", "8KiB and 24KiB"},
 		{"zero", "context: {high: 0}\n", "context.high: there is no room", "above zero"},
 		{"share", "context: {share: 120}\n", "context.share: 120 is no share", "1 to 100"},
 		{"no share", "context: {share: 0}\n", "context.share: 0 is no share", "1 to 100"},

@@ -72,8 +72,8 @@ func (v *validator) tools(t Tools, search bool) {
 	for i, c := range t.Custom {
 		at := fmt.Sprintf("tools.custom[%d]", i)
 		if err := c.program().Check(); err != nil {
-			field, _, _ := strings.Cut(err.Error(), ":")
-			v.fault(at+"."+field, "docs/approval.md says what a narrow tool takes", "%s", err)
+			field, what, _ := strings.Cut(err.Error(), ": ")
+			v.fault(at+"."+field, "docs/approval.md says what a narrow tool takes", "%s", what)
 		}
 		if slices.ContainsFunc(t.Custom[:i], func(o CustomTool) bool { return o.Name == c.Name }) {
 			v.fault(at+".name", "give it another name", "two tools are named %q", c.Name)

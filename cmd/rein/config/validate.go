@@ -15,6 +15,7 @@ import (
 
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/image"
+	"github.com/rein-sh/rein/internal/spelling"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -23,6 +24,7 @@ type Known struct {
 	Providers []string
 	Vendors   []string
 	Presets   []string
+	Runtimes  []string // of the provider local, besides paths
 }
 
 // DefaultTarget and DefaultVendor fill what a target or the command line leaves out.
@@ -147,6 +149,7 @@ func (v *validator) target(at string, t Target, known Known) {
 	v.absolute(at+".cwd", t.Cwd)
 	if t.Provider == "" || t.Provider == DefaultProvider {
 		v.image(at+".image", t.Image)
+		v.runtime(at+".runtime", t.Runtime, known.Runtimes)
 	}
 	v.remote(at, t)
 	v.acceptance(at+".acceptance", t.Acceptance)
@@ -174,6 +177,30 @@ func (v *validator) target(at string, t Target, known Known) {
 			v.fault(at+"."+e.Subject, e.Hint, "%s", e.Err)
 		}
 	}
+}
+
+// runtime checks the name of an OCI runtime, or its path.
+func (v *validator) runtime(at, name string, names []string) {
+	if name == "" {
+		return
+	}
+	if hint := RuntimeHint(name, names); hint != "" {
+		v.fault(at, hint, "%q is not known", name)
+	} else if !slices.Contains(names, name) { // a relative path would be looked for wherever rein is started
+		v.absolute(at, name)
+	}
+}
+
+// RuntimeHint says what to write instead of a runtime that is neither one of
+// names nor a path; empty: it is.
+func RuntimeHint(name string, names []string) string {
+	if strings.Contains(name, "/") || slices.Contains(names, name) {
+		return ""
+	}
+	if n := spelling.Nearest(name, names); n != "" {
+		return fmt.Sprintf("did you mean %q?", n)
+	}
+	return "known: " + strings.Join(names, ", ") + ", or the path of another OCI runtime"
 }
 
 // remote judges what only a remote provider takes.
