@@ -139,10 +139,10 @@ func (a *app) load(workspaces ...string) (*config.File, error) {
 
 func loadFrom(p config.Places) (*config.File, error) {
 	f, err := config.Load(p)
-	if err != nil {
+	if f == nil {
 		return nil, err
 	}
-	if err := config.Validate(f, known()); err != nil {
+	if err := config.Validate(f, known()); err != nil { // with those of reading it
 		return nil, err
 	}
 	if err := checkLimits(f); err != nil {

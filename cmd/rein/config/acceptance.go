@@ -48,14 +48,15 @@ func ParseAcceptance(name string, data []byte) (Acceptance, error) {
 	var a Acceptance
 	f := &File{Name: name, Set: map[string]Position{}}
 	err := decodeInto(f, data, reflect.ValueOf(&a).Elem())
-	if err == nil {
+	if partial(f, err) != nil {
 		v := validator{file: f}
-		if len(a.Checks) == 0 && len(a.Protected) == 0 {
+		v.acceptance("", a)
+		if len(a.Checks) == 0 && len(a.Protected) == 0 && err == nil {
 			v.problems = append(v.problems, Problem{Position: Position{File: name},
 				Hint: "write checks: or protected:, or leave the file out", Message: "there is no check in it, and nothing protected"})
+			v.at = append(v.at, "")
 		}
-		v.acceptance("", a)
-		err = asError(v.problems)
+		err = v.together()
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.general = "docs/acceptance.md says what a file of checks may hold"

@@ -2,8 +2,10 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +171,55 @@ func TestFaults(t *testing.T) {
 				t.Errorf("the error shows a secret: %s", e)
 			}
 		})
+	}
+}
+
+// What cannot be read and what is wrong in value is said together, but nothing that
+// may only follow from what cannot be read.
+func TestFaultsTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string // beginnings, in this order
+	}{
+		"both": {text: "limits:\n  max_steps: many\ntargets:\n  a: {runtime: gvisr}\nsessions: {max: 65}\n", want: []string{
+			"2:14: limits.max_steps must be a whole number", `4:7: targets.a.runtime: "gvisr"`, "5:12: sessions.max: 65 is"}},
+		"unknown key":        {text: "targets:\n  a: {provdier: opensandbox, url: 'https://h'}\nlimits: {preset: fast}\n", want: []string{"2:7: unknown key", "3:10: limits.preset"}},
+		"misspelt section":   {text: "target: a\ntargts:\n  a: {}\nlimits: {preset: fast}\n", want: []string{"2:1: unknown key", "4:10: limits.preset"}},
+		"section of a kind":  {text: "target: a\ntargets: [a]\nmodel: b\n", want: []string{"2:10: targets must be a mapping", "3:1: model: no model"}},
+		"what goes together": {text: "approval:\n  ask: {a: b}\n  webhook: {url: 'https://h', key: {env: A}}\n", want: []string{"2:9: approval.ask must be a list"}},
+		"a key of a model":   {text: "models:\n  m: {vendor: [a], model: x, key: {env: {}}}\n  n: {model: x}\n", want: []string{"2:15: models.m.vendor", "2:41: models.m.key.env", "3:3: models.n: no vendor"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := config.Decode("c.yaml", []byte(c.text))
+			if f == nil || err == nil {
+				t.Fatalf("%v, %v", f, err)
+			}
+			var got []string
+			if e, ok := errors.AsType[*config.Error](config.Validate(f, known)); ok {
+				for _, p := range e.Problems {
+					got = append(got, fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message))
+				}
+			}
+			if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+				t.Errorf("faults\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// A file of checks is judged in the same way.
+func TestChecksTogether(t *testing.T) {
+	_, err := config.ParseAcceptance("checks.yaml", []byte("checks:\n  - {shell: make, timeout: soon}\n  - {shell: a, run: [b]}\nretry: 99\n"))
+	for _, want := range []string{"checks.yaml:2:28: checks[0].timeout", "checks.yaml:3:6: checks[1]: a check is one of", "checks.yaml:4:1: retry: 99"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is\n%v\nwant it to contain\n%s", err, want)
+		}
+	}
+	for _, text := range []string{"checks: make\nfresh: true\n", "chekcs: [{shell: make}]\nretry: 1\n"} {
+		_, err := config.ParseAcceptance("checks.yaml", []byte(text))
+		if e, ok := errors.AsType[*config.Error](err); !ok || len(e.Problems) != 1 {
+			t.Errorf("%q: %v, want one fault", text, err)
+		}
 	}
 }
 

@@ -23,18 +23,20 @@ type File struct {
 	Config Config
 	// Set maps the dotted path of every value in the file to its place.
 	Set map[string]Position
+
+	faults []Problem // of reading, and where
+	broken []broken
 }
 
 // Decode reads one configuration file strictly: an unknown or repeated key, a
 // value of the wrong kind and any YAML beyond plain mappings, lists and scalars
-// are errors. It returns every fault, as *Error, and does not judge the values;
-// that is Validate's part. name is how the file is shown.
+// are errors. It returns every fault, as *Error, beside what could be read, if it
+// is YAML at all. It does not judge the values; that is Validate's part, which says
+// these faults again, among its own. name is how the file is shown.
 func Decode(name string, data []byte) (*File, error) {
 	f := &File{Name: name, Set: map[string]Position{}}
-	if err := decodeInto(f, data, reflect.ValueOf(&f.Config).Elem()); err != nil {
-		return nil, err
-	}
-	return f, nil
+	err := decodeInto(f, data, reflect.ValueOf(&f.Config).Elem())
+	return partial(f, err), err
 }
 
 // decodeInto decodes into v, and notes in f where each value was set.
@@ -53,12 +55,12 @@ func decodeInto(f *File, data []byte, v reflect.Value) error {
 			continue
 		}
 		if bodies++; bodies > 1 {
-			d.fault(doc.Body, "", "a second document in one file")
+			d.add(doc.Body, "", "a second document in one file")
 			break
 		}
 		d.value(doc.Body, "", v)
 	}
-	return asError(d.problems)
+	return asError(f.faults)
 }
 
 func syntaxProblem(name string, err error) Problem {
@@ -84,13 +86,17 @@ func firstLine(s string) string {
 	return s
 }
 
-type decoder struct {
-	file     *File
-	problems []Problem
+type decoder struct{ file *File }
+
+// fault is about the value at path, which is left as it is.
+func (d *decoder) fault(n ast.Node, path, hint, format string, args ...any) {
+	d.file.broken = append(d.file.broken, broken(path))
+	d.add(n, hint, format, args...)
 }
 
-func (d *decoder) fault(n ast.Node, hint, format string, args ...any) {
-	d.problems = append(d.problems, Problem{Position: d.position(n), Hint: hint, Message: fmt.Sprintf(format, args...)})
+// add is a fault that leaves every value what it is.
+func (d *decoder) add(n ast.Node, hint, format string, args ...any) {
+	d.file.faults = append(d.file.faults, Problem{Position: d.position(n), Hint: hint, Message: fmt.Sprintf(format, args...)})
 }
 
 func (d *decoder) position(n ast.Node) Position {
@@ -118,7 +124,7 @@ func (d *decoder) value(n ast.Node, path string, v reflect.Value) {
 	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		if text, ok := d.scalar(n, path, "a value"); ok {
 			if err := u.UnmarshalText([]byte(text)); err != nil {
-				d.fault(n, "", "%s: %s", path, err)
+				d.fault(n, path, "", "%s: %s", path, err)
 			}
 		}
 		return
@@ -151,14 +157,14 @@ func (d *decoder) pairs(n ast.Node, path string) (values []*ast.MappingValueNode
 		if path == "key" || strings.HasSuffix(path, ".key") {
 			hint = "write env:, file: or command: beneath it; the secret itself is never in the configuration"
 		}
-		d.fault(n, hint, "%s must be a mapping of keys to values", where)
+		d.fault(n, path, hint, "%s must be a mapping of keys to values", where)
 		return nil, false
 	}
 	seen := map[string]bool{}
 	values = slices.DeleteFunc(slices.Clone(values), func(e *ast.MappingValueNode) bool {
 		key := keyOf(e)
 		if seen[key] {
-			d.fault(e.Key, "", "key %q is given twice", key)
+			d.add(e.Key, "", "key %q is given twice", key)
 			return true
 		}
 		seen[key] = true
@@ -188,12 +194,21 @@ func (d *decoder) structure(n ast.Node, path string, v reflect.Value) {
 			if path != "" {
 				in = " in " + path
 			}
-			d.fault(e.Key, DidYouMean(key, fields.names), "unknown key %q%s", key, in)
+			d.fault(e.Key, unknownAt(path, key), DidYouMean(key, fields.names), "unknown key %q%s", key, in)
 			continue
 		}
 		d.set(e, join(path, key))
 		d.value(e.Value, join(path, key), v.Field(i))
 	}
+}
+
+// unknownAt is what an unknown key of the mapping at path leaves open: the others
+// there, and at the top any section.
+func unknownAt(path, key string) string {
+	if path == "" {
+		return ""
+	}
+	return join(path, key)
 }
 
 func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
@@ -205,7 +220,7 @@ func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
 	for _, e := range entries {
 		key := keyOf(e)
 		if !nameOK(key) {
-			d.fault(e.Key, "letters, digits, dot, dash and underscore", "%q is no name", key)
+			d.fault(e.Key, join(path, key), "letters, digits, dot, dash and underscore", "%q is no name", key)
 			continue
 		}
 		d.set(e, join(path, key))
@@ -219,7 +234,7 @@ func (d *decoder) mapping(n ast.Node, path string, v reflect.Value) {
 func (d *decoder) list(n ast.Node, path string, v reflect.Value) {
 	s, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.fault(n, "write [a, b], or one \"- a\" a line", "%s must be a list", path)
+		d.fault(n, path, "write [a, b], or one \"- a\" a line", "%s must be a list", path)
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), len(s.Values), len(s.Values))
@@ -258,7 +273,7 @@ func (d *decoder) basic(n ast.Node, path string, v reflect.Value) {
 		v.SetInt(i)
 	}
 	if err != nil {
-		d.fault(n, "", "%s must be %s, not %q", path, want, text)
+		d.fault(n, path, "", "%s must be %s, not %q", path, want, text)
 	}
 }
 
@@ -272,9 +287,9 @@ func (d *decoder) scalar(n ast.Node, path, want string) (string, bool) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		return n.GetToken().Value, true
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
-		d.fault(n, quoteHint, "%s: anchors, aliases and tags are not read", path)
+		d.fault(n, path, quoteHint, "%s: anchors, aliases and tags are not read", path)
 	default:
-		d.fault(n, "", "%s must be %s", path, want)
+		d.fault(n, path, "", "%s must be %s", path, want)
 	}
 	return "", false
 }

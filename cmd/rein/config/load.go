@@ -40,8 +40,8 @@ func (p Places) UserPath() string {
 
 // Load reads the configuration: the machine's file, the user's over it, or
 // only the explicit one. A missing file is no configuration, unless it was
-// named. Errors are *Error for faults in a file and *PlaceError for a file
-// that must not be trusted.
+// named. Errors are *Error for faults in a file, beside what could be read, as
+// with Decode, and *PlaceError for a file that must not be trusted.
 func Load(p Places) (*File, error) {
 	if p.Explicit != "" {
 		f, err := p.read(p.Explicit)
@@ -59,12 +59,12 @@ func Load(p Places) (*File, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
+		if f == nil {
 			return nil, err
 		}
 		out = merge(out, f)
 	}
-	return out, nil
+	return out, asError(out.faults)
 }
 
 // PlaceError is a configuration file that was not read because of where it

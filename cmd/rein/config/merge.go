@@ -3,14 +3,15 @@ package config
 import (
 	"maps"
 	"reflect"
-	"strings"
+	"slices"
 )
 
 // merge lays over on top of base and returns the result. A target or a model
 // replaces the one of the same name as a whole, a list replaces a list; every
 // other key wins by itself.
 func merge(base, over *File) *File {
-	out := &File{Name: over.Name, Config: base.Config, Set: maps.Clone(base.Set)}
+	out := &File{Name: over.Name, Config: base.Config, Set: maps.Clone(base.Set),
+		faults: slices.Concat(base.faults, over.faults), broken: slices.Concat(base.broken, over.broken)}
 	mergeStruct(reflect.ValueOf(&out.Config).Elem(), reflect.ValueOf(over.Config), "", over.Set, out.Set)
 	return out
 }
@@ -48,13 +49,9 @@ func mergeStruct(dst, src reflect.Value, path string, srcSet, dstSet map[string]
 
 // replaceSet makes dst's places at and beneath path those of src.
 func replaceSet(dst, src map[string]Position, path string) {
-	beneath := func(p string) bool {
-		rest, ok := strings.CutPrefix(p, path)
-		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
-	}
-	maps.DeleteFunc(dst, func(p string, _ Position) bool { return beneath(p) })
+	maps.DeleteFunc(dst, func(p string, _ Position) bool { return beneath(p, path) })
 	for p, at := range src {
-		if beneath(p) {
+		if beneath(p, path) {
 			dst[p] = at
 		}
 	}

@@ -59,16 +59,13 @@ func (e *Error) Hint() string {
 	return cmp.Or(e.general, "rein config schema prints what a configuration may contain")
 }
 
-// asError sorts problems by place and makes an error of them, nil for none.
+// asError sorts problems by file and place and makes an error of them, nil for none.
 func asError(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(problems, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
 	})
 	return &Error{Problems: problems}
 }

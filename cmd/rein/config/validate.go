@@ -38,7 +38,7 @@ const (
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Validate judges the values of f. Errors are *Error with every fault and its
-// place.
+// place, those of reading it included.
 func Validate(f *File, known Known) error {
 	v := validator{file: f}
 	c := f.Config
@@ -75,12 +75,13 @@ func Validate(f *File, known Known) error {
 	v.telemetry(c.Telemetry)
 	v.absolute("programs.execd", c.Programs.Execd)
 	v.absolute("programs.gvisor", c.Programs.GVisor)
-	return asError(v.problems)
+	return v.together()
 }
 
 type validator struct {
 	file     *File
 	problems []Problem
+	at       []string // the path of each
 }
 
 func (v *validator) fault(path, hint, format string, args ...any) {
@@ -94,6 +95,7 @@ func (v *validator) fault(path, hint, format string, args ...any) {
 	if !ok {
 		at = Position{File: v.file.Name}
 	}
+	v.at = append(v.at, path)
 	v.problems = append(v.problems, Problem{Position: at, Hint: hint, Message: path + ": " + fmt.Sprintf(format, args...)})
 }
 
