@@ -19,6 +19,7 @@
 package egress
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -58,8 +59,30 @@ type Options struct {
 	// SandboxID is given to the policy with every request.
 	SandboxID string
 
-	// Policy decides what may pass. The zero value denies everything.
-	Policy policy.Policy
+	// Policy decides what may pass. Nil denies everything. SetPolicy puts
+	// another in its place.
+	Policy *policy.Policy
+
+	// Host is the way out: it resolves names and dials. Nil: nothing leaves,
+	// whatever the policy says.
+	Host Host
+
+	// Ask is called when the policy says ask, and grants what it returns true
+	// for; the grant holds for the gateway's life. The context ends when
+	// nobody waits for the answer any more, at the latest after 30 seconds,
+	// and with the gateway; Ask must return soon after. It may go on asking:
+	// what was granted too late holds for the next attempt, see Grant. It is
+	// called concurrently, at most Limits.Questions times. Nil refuses.
+	Ask func(context.Context, Question) bool
+
+	// Owner names the command that holds a port of the sandbox, empty when it
+	// cannot tell. It is called concurrently, while the connection is held,
+	// with a context of at most a second. Nil: nobody can tell.
+	Owner func(context.Context, uint16) string
+
+	// Limits of everything the sandbox sends out and is sent. The zero value
+	// is DefaultLimits.
+	Limits Limits
 
 	// Record is called with what was refused, in order, never concurrently,
 	// from a goroutine of the gateway. Required. While it is slow, attempts
@@ -87,9 +110,31 @@ type Attempt struct {
 	Name    string     // of a DNS question: lower case, no final dot, odd bytes escaped as \DDD
 	Address netip.Addr // where the packet was sent: for DNS, the server
 	Port    uint16
-	Verdict string // "deny"
-	Rule    string // of the policy
+	Verdict string // "allow", "deny", or "report": allowed only because the policy is report_only
+	Rule    string // of the policy, or "link" or "limit:…"
 	Reason  string
+
+	Generation uint64 // of the policy that judged it, from 1
+
+	// Of one connection alone; zero in what was folded.
+	LocalPort uint16        // the sandbox's
+	Owner     string        // what Options.Owner said of that port
+	BytesOut  int64         // from the sandbox to the host's side
+	BytesIn   int64         // and back
+	Duration  time.Duration // from its first packet to its end
+}
+
+// Question is what Options.Ask is to decide.
+type Question struct {
+	SandboxID string
+	Name      string     // in canonical form; empty for a literal address
+	Address   netip.Addr // the literal address; invalid for a name
+	Port      uint16
+	Proto     policy.Proto
+	Rule      string // of the policy, that says ask
+	Reason    string
+	LocalPort uint16 // the sandbox's
+	Owner     string // what Options.Owner said of that port
 }
 
 // Kind classifies an Error.

@@ -53,10 +53,14 @@ type Gateway struct {
 	ctx    context.Context // ends with the gateway
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	closed bool
-	conns  int            // open or being opened
-	users  sync.WaitGroup // dials and DNS connections; Add only under mu
+	mu         sync.Mutex
+	closed     bool
+	conns      int            // into the sandbox, open or being opened
+	users      sync.WaitGroup // of the stack; Add only under mu
+	owned      bool           // see Open
+	policy     *policy.Policy
+	generation uint64 // of policy
+	grants     map[question]bool
 
 	once     sync.Once
 	closeErr error
@@ -75,8 +79,10 @@ func New(o Options) (*Gateway, error) {
 	if o.MaxConns == 0 {
 		o.MaxConns = defaultMaxConns
 	}
+	o.Limits = o.Limits.orDefault()
 	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gateway{opts: o, ctx: ctx, cancel: cancel, stack: newStack()}
+	g := &Gateway{opts: o, ctx: ctx, cancel: cancel, stack: newStack(),
+		policy: o.Policy, generation: 1, grants: map[question]bool{}}
 	if err := g.start(); err != nil {
 		cancel()
 		g.stack.Destroy()
@@ -95,7 +101,7 @@ func (o Options) check() error {
 	case o.MaxConns < 0:
 		return fmt.Errorf("MaxConns %d is negative", o.MaxConns)
 	}
-	return nil
+	return o.Limits.check()
 }
 
 // start puts the stack on the descriptor and begins to read it.
@@ -220,13 +226,13 @@ func (g *Gateway) Close() error {
 	return g.closeErr
 }
 
-// refuse records an attempt under the policy's verdict. Nothing can be allowed
-// yet: a Policy has only its zero value.
+// refuse records an attempt under the policy's verdict.
 func (g *Gateway) refuse(proto policy.Proto, name string, to netip.AddrPort) {
-	v := g.opts.Policy.Decide(policy.Request{SandboxID: g.opts.SandboxID,
+	_, generation := g.inForce()
+	v := policy.Policy{}.Decide(policy.Request{SandboxID: g.opts.SandboxID,
 		Name: name, Addr: to.Addr(), Port: to.Port(), Proto: proto})
 	g.log.add(Attempt{Proto: proto, Name: name, Address: to.Addr(), Port: to.Port(),
-		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason})
+		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, Generation: generation})
 }
 
 // refuseLink records what is refused whatever the policy says.

@@ -18,8 +18,8 @@ const (
 	reasonOverflow = "more targets in a minute than are told apart; these are counted together"
 )
 
-// target is what makes attempts identical.
-type target struct {
+// foldKey is what makes attempts identical.
+type foldKey struct {
 	proto        policy.Proto
 	name         string
 	to           netip.AddrPort
@@ -48,13 +48,13 @@ type recorder struct {
 
 	mu     sync.Mutex
 	closed bool
-	seen   map[target]*tally
+	seen   map[foldKey]*tally
 }
 
 func newRecorder(emit func(Attempt)) *recorder {
 	r := &recorder{emit: emit, queue: make(chan Attempt, foldQueue),
 		ask: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
-		timer: time.NewTimer(foldWindow), seen: map[target]*tally{}}
+		timer: time.NewTimer(foldWindow), seen: map[foldKey]*tally{}}
 	go r.run()
 	return r
 }
@@ -90,13 +90,13 @@ func (r *recorder) add(a Attempt) {
 
 // tally returns where a is counted, and whether that is not a's own place.
 func (r *recorder) tally(a Attempt) (t *tally, overflow bool) {
-	k := target{a.Proto, a.Name, netip.AddrPortFrom(a.Address, a.Port), a.Verdict, a.Rule, a.Reason}
+	k := foldKey{a.Proto, a.Name, netip.AddrPortFrom(a.Address, a.Port), a.Verdict, a.Rule, a.Reason}
 	if t := r.seen[k]; t != nil {
 		return t, false
 	}
 	// Protocols and verdicts are few, so that this stays near foldTargets.
 	if len(r.seen) >= foldTargets {
-		k, overflow = target{proto: a.Proto, verdict: a.Verdict, reason: reasonOverflow}, true
+		k, overflow = foldKey{proto: a.Proto, verdict: a.Verdict, reason: reasonOverflow}, true
 	}
 	if t = r.seen[k]; t == nil {
 		if len(r.seen) == 0 {
