@@ -23,7 +23,7 @@ import (
 // maxTold is how many files that are left out, or fail, are told one by one.
 const maxTold = 20
 
-// errFull ends the bringing out of artifacts.
+// errFull is why a file is left out of what is brought out: together it may be no more.
 var errFull = errors.New("more than 1 GiB or 50,000 files")
 
 // Bounds of what is brought out of one run.
@@ -64,6 +64,7 @@ type store struct {
 	cwd   string
 	root  *os.Root
 	seen  map[string]bool
+	count int
 	bytes int64
 }
 
@@ -91,7 +92,7 @@ func (s *store) artifact(want string) (n int, err error) {
 		return 0, err
 	}
 	var errs []error
-	var left []Skipped
+	var left, full []Skipped
 	for _, f := range files {
 		if f.Type != "file" {
 			continue
@@ -103,14 +104,32 @@ func (s *store) artifact(want string) (n int, err error) {
 		n++
 		if misnamed(name) {
 			left = append(left, Skipped{Path: f.Path, Reason: noUTF8})
-		} else if err := s.fetch(f, root, name); err != nil {
-			if errs = append(errs, err); len(errs) == maxTold || s.ctx.Err() != nil || errors.Is(err, errFull) {
+		} else if err := s.fetch(f, root, name); errors.Is(err, errFull) {
+			full = append(full, Skipped{Path: f.Path, Reason: errFull.Error()})
+		} else if err != nil {
+			if errs = append(errs, err); len(errs) == maxTold || s.ctx.Err() != nil {
 				break
 			}
 		}
 	}
 	s.leave(want, left)
-	return n, errors.Join(errs...)
+	return n, errors.Join(append(errs, s.over(full))...)
+}
+
+// over notes what of an artifact is left out because all of them would be too
+// much. The error names the first of it, and the report more.
+func (s *store) over(full []Skipped) error {
+	if len(full) == 0 {
+		return nil
+	}
+	s.r.mu.Lock()
+	s.r.report.Unfetched = append(s.r.report.Unfetched, full[:min(len(full), maxTold)]...)
+	s.r.mu.Unlock()
+	names := make([]string, len(full))
+	for i, f := range full {
+		names[i] = f.Path
+	}
+	return fmt.Errorf("%w: without %s", errFull, list(names))
 }
 
 // leave notes what of an artifact stays where it is, because of its name, unless
@@ -166,7 +185,7 @@ func (s *store) fetch(f execd.FileInfo, root, name string) error {
 		return nil
 	}
 	s.seen[name] = true
-	if len(s.seen) > MaxOutputFiles || s.bytes+f.Size > MaxOutputBytes {
+	if s.count >= MaxOutputFiles || s.bytes+f.Size > MaxOutputBytes {
 		return errFull
 	}
 	if !filepath.IsLocal(name) {
@@ -184,6 +203,7 @@ func (s *store) fetch(f execd.FileInfo, root, name string) error {
 		return errors.Join(err, s.root.Remove(name)) // no half of a file
 	}
 	s.bytes += moved.Bytes
+	s.count++
 	a := Artifact{Source: f.Path, Path: filepath.Join(s.r.dir, artifactsDir, name), Bytes: moved.Bytes, SHA256: moved.SHA256}
 	s.r.mu.Lock()
 	s.r.report.Artifacts = append(s.r.report.Artifacts, a)

@@ -28,9 +28,9 @@ type staged struct {
 	mine bool       // whether something is
 }
 
-// stage brings one file out, whole or not at all, if it is to be written. A file
-// that is there and is not ours stays as it is.
-func (m *mirror) stage(ctx context.Context, rel string, info execd.FileInfo) (*staged, error) {
+// stage brings one file of at most so many bytes out, whole or not at all, if it is
+// to be written. A file that is there and is not ours stays as it is.
+func (m *mirror) stage(ctx context.Context, rel string, info execd.FileInfo, most int64) (*staged, error) {
 	if !filepath.IsLocal(rel) || strings.HasPrefix(rel, m.staging+"/") {
 		m.skip(rel, "it cannot be a file's name here")
 		return nil, nil
@@ -46,7 +46,7 @@ func (m *mirror) stage(ctx context.Context, rel string, info execd.FileInfo) (*s
 		m.skip(rel, err.Error())
 		return nil, nil
 	}
-	f, at, err := m.receive(ctx, rel, info, min(room, syncBytes))
+	f, at, err := m.receive(ctx, rel, info, min(room, most))
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ type mirror struct {
 	ours    map[string]syncedFile     // what is in the directory by our hand
 	inputs  map[string]*workspace.Entry
 	skipped map[string]bool
+	later   map[string]bool // larger than a pass, and told of
 	info    OutputInfo
 	staging string // the directory in it of files that are on their way
 	behind  bool   // seen is to be found out: the run was resumed
@@ -122,7 +123,7 @@ func (r *runner) newMirror() (*mirror, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mirror{r: r, root: root, seen: map[string]execd.FileInfo{}, ours: map[string]syncedFile{}, skipped: map[string]bool{},
+	return &mirror{r: r, root: root, seen: map[string]execd.FileInfo{}, ours: map[string]syncedFile{}, skipped: map[string]bool{}, later: map[string]bool{},
 		info: OutputInfo{Dir: r.o.Output}, staging: ".rein-" + strings.ToLower(r.o.ID)}, nil
 }
 
@@ -224,21 +225,35 @@ func (m *mirror) sync(ctx context.Context, most int64, hashed bool) (err error) 
 	return errors.Join(err, m.commit(files, m.missing(here)))
 }
 
-// receiveAll brings what has changed beside its place, most bytes of it.
+// receiveAll brings what has changed beside its place, most bytes of it. What is
+// too large is left out, for a later pass or, in the last one, for good.
 func (m *mirror) receiveAll(ctx context.Context, changed []execd.FileInfo, most int64, hashed bool) (files []staged, _ error) {
 	var errs []error
+	var later []string
 	for _, info := range changed {
+		if err := ctx.Err(); err != nil {
+			errs = append(errs, err)
+			break
+		}
 		rel := m.rel(info)
 		_, known := m.seen[rel]
 		_, mine := m.ours[rel]
 		if hashed && known && !mine && m.seen[rel].Size == info.Size && m.unchanged(ctx, info) {
 			continue // an input as it was
 		}
-		if most -= info.Size; most < 0 {
-			errs = append(errs, errors.New("more has changed than is brought out at a time"))
-			break
+		if info.Size > most {
+			if hashed {
+				m.skip(rel, errFull.Error())
+			} else if !m.later[rel] {
+				m.later[rel] = true
+				later = append(later, rel)
+			}
+			continue
 		}
-		f, err := m.stage(ctx, rel, info)
+		f, err := m.stage(ctx, rel, info, most)
+		if f != nil {
+			most -= f.Bytes
+		}
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", rel, err))
@@ -247,6 +262,9 @@ func (m *mirror) receiveAll(ctx context.Context, changed []execd.FileInfo, most 
 		default:
 			files = append(files, *f)
 		}
+	}
+	if len(later) > 0 {
+		errs = append(errs, fmt.Errorf("more has changed than is brought out at a time; for later: %s", list(later)))
 	}
 	return files, errors.Join(errs...)
 }

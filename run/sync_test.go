@@ -9,6 +9,7 @@ import (
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/sandbox/sandboxtest"
 )
 
 // The output directory has what has changed, after each call and at the end, and
@@ -108,5 +109,51 @@ func TestOutputRoom(t *testing.T) {
 		if got := tt.info.Room(tt.has, tt.mine); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A file that is too large for the output directory, or the artifacts, is left out
+// and named, and what comes after it is not.
+func TestOutputsThatFit(t *testing.T) {
+	t.Parallel()
+	host := t.TempDir()
+	mem := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: host})
+	defer mem.Close()
+	o := options(t)
+	o.Provider = mem
+	o.Workspace.Dir = lay(t, map[string]string{"d/large": ""})
+	o.Output = filepath.Join(t.TempDir(), "out")
+	o.Artifacts = []string{"d"}
+	rep, err := run.Do(t.Context(), o, worker(func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+		large, _ := filepath.Glob(filepath.Join(host, "*", "workspace", "d", "large"))
+		if len(large) != 1 || os.Truncate(large[0], run.MaxOutputBytes+1) != nil {
+			t.Fatalf("%q", large)
+		}
+		shell(t, ctx, s, "echo 1 > d/small && echo 2 > last")
+		for _, name := range []string{"d/small", "last"} {
+			if _, err := os.Stat(filepath.Join(o.Output, name)); err != nil {
+				t.Errorf("after the call: %v", err)
+			}
+		}
+		shell(t, ctx, s, "echo 3 > last")
+		return done("")
+	}))
+	if rep == nil {
+		t.Fatal(err)
+	}
+	if out := rep.Output; out == nil || out.Files != 2 || len(out.Skipped) != 1 || out.Skipped[0].Path != "d/large" {
+		t.Errorf("%+v", out)
+	}
+	if data, err := os.ReadFile(filepath.Join(o.Output, "last")); err != nil || string(data) != "3\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if len(rep.Artifacts) != 1 || rep.Artifacts[0].Source != "/workspace/d/small" {
+		t.Errorf("%+v", rep.Artifacts)
+	}
+	if len(rep.Unfetched) != 1 || rep.Unfetched[0].Path != "/workspace/d/large" || !strings.Contains(rep.Error, "without /workspace/d/large") {
+		t.Errorf("%+v; %s", rep.Unfetched, rep.Error)
+	}
+	if n := strings.Count(strings.Join(rep.Warnings, "\n"), "d/large"); n != 3 { // for later, of the patch, and for good
+		t.Errorf("%q", rep.Warnings)
 	}
 }
