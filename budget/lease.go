@@ -41,12 +41,9 @@ type Lease struct {
 	Margin, SaveBefore time.Duration
 }
 
-// NewLease returns the lease of a sandbox born at born, for a run with these
-// limits that must end at deadline. It lives l.TTL, or Estimate plus Margin,
+// Lease returns the lease on these terms of a sandbox born at born, for a run with
+// these limits that must end at deadline. It lives l.TTL, or Estimate plus Margin,
 // and never past Absolute.
-func NewLease(l Limits, born, deadline time.Time) Lease { return Terms{}.Lease(l, born, deadline) }
-
-// Lease is NewLease on these terms.
 func (t Terms) Lease(l Limits, born, deadline time.Time) Lease {
 	t.Estimate = cmp.Or(t.Estimate, Estimate(l.MaxWallTime))
 	t.Margin, t.SaveBefore = cmp.Or(t.Margin, Margin), cmp.Or(t.SaveBefore, SaveBefore)

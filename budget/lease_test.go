@@ -18,7 +18,7 @@ func limits(wall, ttl time.Duration) budget.Limits {
 	return l
 }
 
-func TestNewLease(t *testing.T) {
+func TestLease(t *testing.T) {
 	const m = time.Minute
 	for _, tc := range []struct {
 		name               string
@@ -33,7 +33,7 @@ func TestNewLease(t *testing.T) {
 		{"a TTL of its own", 120 * m, 5 * m, 0, 5 * m, 123 * m},
 		{"a TTL beyond the run", 5 * m, 60 * m, 0, 8 * m, 8 * m},
 	} {
-		l := budget.NewLease(limits(tc.wall, tc.ttl), born, at(tc.wall-tc.started))
+		l := budget.Terms{}.Lease(limits(tc.wall, tc.ttl), born, at(tc.wall-tc.started))
 		if !l.End.Equal(at(tc.end)) || !l.Absolute.Equal(at(tc.absolute)) || l.TTL() != tc.end || !l.Born.Equal(born) ||
 			l.Estimate != min(tc.wall, 15*m) || !l.DecideAt().Equal(at(tc.end-m)) {
 			t.Errorf("%s: %+v", tc.name, l)
@@ -43,7 +43,7 @@ func TestNewLease(t *testing.T) {
 
 func TestDecide(t *testing.T) {
 	const m = time.Minute
-	long := budget.NewLease(limits(120*m, 0), born, at(120*m)) // ends at 18, decides at 17
+	long := budget.Terms{}.Lease(limits(120*m, 0), born, at(120*m)) // ends at 18, decides at 17
 	check := func(name string, l budget.Lease, now time.Duration, progress bool, want budget.Decision, end time.Duration) budget.Lease {
 		t.Helper()
 		got, d := l.Decide(at(now), progress)
@@ -63,14 +63,14 @@ func TestDecide(t *testing.T) {
 	}
 	check("at the absolute end", l, 122*m, true, budget.Final, 123*m)
 	check("at the absolute end", l, 122*m, false, budget.Final, 123*m)
-	quick := budget.NewLease(limits(5*m, 0), born, at(5*m))
+	quick := budget.Terms{}.Lease(limits(5*m, 0), born, at(5*m))
 	check("never renewed", quick, 7*m, true, budget.Final, 8*m)
 }
 
 // A time to live that was set later is what a renewal gives, from then on.
 func TestRenewalOfItsOwn(t *testing.T) {
 	const m = time.Minute
-	long := budget.NewLease(limits(120*m, 0), born, at(120*m)) // ends at 18, decides at 17
+	long := budget.Terms{}.Lease(limits(120*m, 0), born, at(120*m)) // ends at 18, decides at 17
 	for _, c := range []struct{ renewal, now, end time.Duration }{
 		{5 * m, 17 * m, 22 * m}, {40 * m, 17 * m, 57 * m}, {5 * m, 17*m + 30*time.Second, 22*m + 30*time.Second},
 		{30 * time.Second, 17 * m, 18 * m}, {300 * m, 17 * m, 123 * m},
@@ -90,7 +90,7 @@ func TestRenewalOfItsOwn(t *testing.T) {
 }
 
 func TestShorten(t *testing.T) {
-	l := budget.NewLease(limits(2*time.Hour, 0), born, at(2*time.Hour))
+	l := budget.Terms{}.Lease(limits(2*time.Hour, 0), born, at(2*time.Hour))
 	for ttl, want := range map[time.Duration]time.Duration{
 		5 * time.Minute: 6 * time.Minute, 17 * time.Minute: 18 * time.Minute, 18 * time.Minute: 18 * time.Minute, time.Hour: 18 * time.Minute, -time.Hour: time.Minute,
 	} {
@@ -112,7 +112,7 @@ func TestLeaseProperties(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			ttl = budget.SaveBefore + time.Duration(1+rng.Int64N(int64(time.Hour)))
 		}
-		l := budget.NewLease(limits(wall, ttl), born, deadline)
+		l := budget.Terms{}.Lease(limits(wall, ttl), born, deadline)
 		if rng.IntN(2) == 0 {
 			l.Renewal = budget.SaveBefore + time.Duration(1+rng.Int64N(int64(time.Hour)))
 		}

@@ -209,9 +209,6 @@ type Usage struct {
 	Waiting          time.Duration // part of Wall
 }
 
-// Working is Wall without Waiting.
-func (u Usage) Working() time.Duration { return u.Wall - u.Waiting }
-
 // Usage returns what has been used so far.
 func (t *Tree) Usage() Usage {
 	t.mu.Lock()

@@ -113,7 +113,6 @@ type History struct {
 	// Input tokens of the last request, and its bytes.
 	tokens, measured int64
 	lastSize         int64
-	reductions       int
 }
 
 // entry is one message.
@@ -228,9 +227,6 @@ func (h *History) Overflow() bool {
 	h.squeeze(before / 10 * 7)
 	return h.size() < before
 }
-
-// Reductions counts how often results were replaced.
-func (h *History) Reductions() int { return h.reductions }
 
 // room is how many bytes a request may have; 0: not known. A token is as many
 // bytes as in the last request that was counted, or three while none was.

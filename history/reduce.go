@@ -104,7 +104,6 @@ func (h *History) reduce(ctx context.Context, low int) {
 	if len(taken) == 0 {
 		return
 	}
-	h.reductions++
 	if h.o.Strategy == Summary {
 		slices.Reverse(taken)
 		h.sumUp(ctx, taken)
@@ -217,7 +216,6 @@ func (h *History) share() {
 		}
 	}
 	if again {
-		h.reductions++
 		h.pin()
 	}
 }
