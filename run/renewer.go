@@ -18,6 +18,7 @@ type renewer struct {
 	moved    chan struct{} // the lease was changed
 	quit     chan struct{} // the sandbox is about to be destroyed
 	once     sync.Once
+	deadline time.Time // the newest that the lease follows, of the loop
 
 	mu    sync.Mutex
 	lease budget.Lease
@@ -108,17 +109,19 @@ func (k *renewer) sleep(ctx context.Context, d time.Duration, changed <-chan str
 
 // follow makes the absolute end follow the run's deadline, which may be moved. A
 // run whose deadline was moved into the past still has the time to save what it
-// did, and destroys its sandbox itself.
+// did, and destroys its sandbox itself. One that is past it otherwise, as when it is
+// resumed late, has only the margin.
 func (k *renewer) follow(ctx context.Context) {
 	now := k.current()
 	deadline := k.r.tree.Deadline()
+	if deadline.Equal(k.deadline) || now.Until(deadline).Absolute.Equal(now.Absolute) {
+		return
+	}
+	k.deadline = deadline
 	if at := time.Now(); deadline.Before(at) {
 		deadline = at
 	}
 	next := now.Until(deadline)
-	if next.Absolute.Equal(now.Absolute) {
-		return
-	}
 	if next.End.Before(now.End) && ctx.Err() == nil {
 		if err := k.move(ctx, next); err != nil && ctx.Err() == nil {
 			k.r.warn("the sandbox may outlive the run, which now ends earlier: %v", err)

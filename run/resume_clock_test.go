@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/run/control"
@@ -100,6 +101,34 @@ func TestResumedLimits(t *testing.T) {
 	}))
 	if err != nil || rep.Reason != run.Done || len(rep.LimitChanges) != 3 {
 		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// A run that is resumed past its deadline gives its sandbox no more time than the
+// margin after that, whatever is left to be done.
+func TestResumedLate(t *testing.T) {
+	t.Parallel()
+	for range 20 { // the end of the work and that of the record come in either order
+		synctest.Test(t, func(t *testing.T) {
+			mem := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
+			defer mem.Close()
+			e := &ends{Provider: mem, begin: time.Now()}
+			o := run.Options{Task: "x", Provider: e, StateDir: t.TempDir(), Output: filepath.Join(t.TempDir(), "out"), Limits: budget.Quick(),
+				Accept: []run.Check{{Shell: "true", Timeout: 10 * time.Minute}}}
+			o.Limits.MaxWallTime = time.Minute
+			o = crashed(t, o, []string{"echo hi"}, audit.KindTool, 1)
+			o.Provider = e
+			time.Sleep(2 * time.Minute)
+			rep, err := run.Resume(t.Context(), o, steps{t: t, commands: []string{"echo hi"}})
+			if err != nil || !rep.Cleanup.OK {
+				t.Errorf("%+v, %v", rep, err)
+			}
+			for _, end := range e.given {
+				if end > o.Limits.MaxWallTime+budget.Margin {
+					t.Errorf("the sandbox was to end after %s", end)
+				}
+			}
+		})
 	}
 }
 
