@@ -312,6 +312,9 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 	p.end()
 	a.collector.end(a.err, o.Masker)
 	if report == nil {
+		if e, ok := errors.AsType[*run.UsageError](err); ok {
+			return usage(e.Hint(), "%s: %s", e.Field, e.Reason)
+		}
 		return err
 	}
 	if f.asJSON {
