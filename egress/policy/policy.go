@@ -1,11 +1,12 @@
 // Package policy decides, without doing anything, whether a sandbox may reach
-// a network target. The zero Policy denies everything, and so does every case
-// a policy does not mention.
+// a network target. A Document is what is written; Compile makes a Policy of
+// it, which answers the gateway's questions. The zero Document, the zero
+// Policy, a nil *Policy and whatever no rule speaks of are denied.
 package policy
 
 import "net/netip"
 
-// Proto is the kind of a request.
+// Proto is the kind of a request. Rules know TLS, HTTP and TCP.
 type Proto string
 
 // The kinds. They are written in records: append only.
@@ -15,33 +16,104 @@ const (
 	ICMP  Proto = "icmp"
 	DNS   Proto = "dns"   // the question about a name, whatever carried it
 	Other Proto = "other" // any other protocol above IP
+	TLS   Proto = "tls"   // TCP whose server name is checked
+	HTTP  Proto = "http"  // TCP whose Host is checked
+)
+
+// Action is what a Verdict says. The zero Action denies.
+type Action uint8
+
+// The actions, from the strictest.
+const (
+	Deny Action = iota
+	Ask         // nothing passes until a person grants it
+	Allow
+)
+
+// Stage is what the gateway knows when it asks.
+type Stage uint8
+
+// The stages, in the order in which a connection goes through them.
+const (
+	AtConnect Stage = iota // to Name and Port, or to Addr and Port when there is no name
+	AtName                 // Name in a DNS question: may it have an address
+	AtAddress              // Addr is what Name resolved to
+	AtServer               // TLS: the client named ServerName
+	AtHTTP                 // HTTP: the client sent Host, Method and Path
 )
 
 // Request is one target a sandbox wants to reach.
 type Request struct {
+	Stage     Stage
 	SandboxID string
-	Name      string     // the name asked for, lower case, no final dot; empty when there is none
-	Addr      netip.Addr // the address of the packet
-	Port      uint16     // 0 where the protocol has none
-	Proto     Proto
+	Run       string
+	Calls     []string // the calls in flight
+	Name      string   // in any spelling; empty when there is none
+	Addr      netip.Addr
+	Port      uint16 // 0 where the protocol has none
+	Proto     Proto  // how it was sent: TCP, UDP, ICMP, DNS or Other; empty is TCP
+
+	Own Ranges // the host's own addresses, for AtAddress and for addresses without a name
+
+	ServerName string // AtServer; empty when the client named none
+	Host       string // AtHTTP, with or without a port
+	Method     string
+	Path       string
 }
+
+// Ranges tells the host's own addresses. A nil one knows none.
+type Ranges func(netip.Addr) bool
 
 // Verdict is the answer to a Request, with what decided and why. The zero
 // Verdict denies.
 type Verdict struct {
-	Allow  bool
-	Rule   string // what decided; RuleDefault when no rule matched
-	Reason string // for people
+	Action   Action
+	Proto    Proto  // how an allowed connection is handled: TLS, HTTP or TCP
+	Rule     string // what decided, such as rules[2], bundles.pypi or address.private; RuleDefault when no rule matched
+	Reason   string // for people
+	Reported bool   // Action is Allow only because the policy is report_only; Rule and Reason say what would have refused it
 }
+
+// Allowed reports whether the connection may be made without asking.
+func (v Verdict) Allowed() bool { return v.Action == Allow }
 
 // RuleDefault is the Rule of a verdict that no rule of the policy decided.
 const RuleDefault = "default"
 
-// Policy is immutable and safe for concurrent use. Its zero value, the only
-// one there is, denies everything.
-type Policy struct{}
+// Name judges a question about a name: whether any rule allows it, or asks, on
+// any port.
+func (p *Policy) Name(name string) Verdict {
+	return p.Decide(Request{Stage: AtName, Name: name, Proto: DNS})
+}
 
-// Decide returns the verdict on r. It is a pure function of p and r.
-func (Policy) Decide(Request) Verdict {
-	return Verdict{Rule: RuleDefault, Reason: "no rule allows it"}
+// Connect judges a connection to a name.
+func (p *Policy) Connect(name string, port uint16) Verdict {
+	return p.Decide(Request{Stage: AtConnect, Name: name, Port: port, Proto: TCP})
+}
+
+// Literal judges a connection to an address that no name stands for.
+func (p *Policy) Literal(addr netip.Addr, port uint16, own Ranges) Verdict {
+	return p.Decide(Request{Stage: AtConnect, Addr: addr, Port: port, Proto: TCP, Own: own})
+}
+
+// Address judges one address that a name resolved to. Of several, all must be
+// allowed: see Addresses.
+func (p *Policy) Address(name string, addr netip.Addr, port uint16, own Ranges) Verdict {
+	return p.Decide(Request{Stage: AtAddress, Name: name, Addr: addr, Port: port, Proto: TCP, Own: own})
+}
+
+// Server judges the server name of a TLS client's first message. target is the
+// name that was connected to, or an address in text.
+func (p *Policy) Server(target string, port uint16, serverName string) Verdict {
+	r := Request{Stage: AtServer, Port: port, Proto: TCP, ServerName: serverName}
+	r.Name, r.Addr = split(target)
+	return p.Decide(r)
+}
+
+// HTTP judges the head of a request without TLS. target is the name that was
+// connected to, or an address in text.
+func (p *Policy) HTTP(target string, port uint16, host, method, path string) Verdict {
+	r := Request{Stage: AtHTTP, Port: port, Proto: TCP, Host: host, Method: method, Path: path}
+	r.Name, r.Addr = split(target)
+	return p.Decide(r)
 }

@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// http judges the head of a request: that it is for the target of the
+// connection, and that a rule allows its method and path.
+func (p *Policy) http(r Request, v Verdict) Verdict {
+	if v.Action == Deny {
+		return v
+	}
+	if !hostIs(r) {
+		target := r.Name
+		if target == "" {
+			target = r.Addr.String()
+		}
+		return p.lift(Verdict{Proto: v.Proto, Rule: ruleHost,
+			Reason: fmt.Sprintf("Host is %s, in a connection to %s port %d", quote(r.Host), target, r.Port)}, r.Port)
+	}
+	return p.visible(r, v)
+}
+
+// hostIs reports whether Host names what was connected to.
+func hostIs(r Request) bool {
+	host, port := r.Host, ""
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") && strings.Count(host, ":") == 1+strings.Count(host[:max(0, strings.LastIndexByte(host, ']'))], ":") {
+		host, port = host[:i], host[i+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || uint16(n) != r.Port || strings.HasPrefix(port, "+") {
+			return false
+		}
+	}
+	if r.Name != "" {
+		name, err := Canonical(host)
+		return err == nil && name == r.Name
+	}
+	addr, err := ParseAddr(host)
+	return err == nil && addr == r.Addr.WithZone("").Unmap()
+}
+
+// visible judges method and path, once it is known that the target may be
+// reached: of the rules that allow it, one must allow them.
+func (p *Policy) visible(r Request, v Verdict) Verdict {
+	var f found
+	if r.Name != "" {
+		p.named(r.Name, &f)
+	} else {
+		p.covering(r.Addr.WithZone("").Unmap(), &f)
+	}
+	limited := false
+	for i := range f.n {
+		rule := f.at(i)
+		if _, ok := rule.on(r.Port); !ok || rule.action != Allow {
+			continue
+		}
+		if len(rule.methods)+len(rule.paths) == 0 {
+			return v
+		}
+		limited = true
+		if rule.sees(r.Method, r.Path) {
+			v.Rule, v.Reason = rule.id, rule.reason
+			return v
+		}
+	}
+	if !limited { // allowed by default, or asked for
+		return v
+	}
+	refused := Verdict{Proto: v.Proto, Rule: v.Rule, Reason: fmt.Sprintf("no rule allows %s %s; %s", quote(r.Method), quote(r.Path), v.Reason)}
+	if path, _, _ := strings.Cut(r.Path, "?"); !plainPath(path) {
+		refused.Rule, refused.Reason = rulePath, fmt.Sprintf("the path %s is not in its plain form", quote(r.Path))
+	}
+	return p.lift(refused, r.Port)
+}
+
+// sees reports whether the rule allows a method and a path.
+func (r *rule) sees(method, path string) bool {
+	if len(r.methods) > 0 && !slices.Contains(r.methods, method) {
+		return false
+	}
+	if len(r.paths) == 0 {
+		return true
+	}
+	if path, _, _ = strings.Cut(path, "?"); !plainPath(path) {
+		return false
+	}
+	return slices.ContainsFunc(r.paths, func(allowed string) bool {
+		prefix, open := strings.CutSuffix(allowed, "*")
+		return path == allowed || open && strings.HasPrefix(path, prefix)
+	})
+}
+
+// split reads what a connection is to: a name, or an address in text.
+func split(target string) (string, netip.Addr) {
+	if addr, err := ParseAddr(target); err == nil {
+		return "", addr
+	}
+	return target, netip.Addr{}
+}
