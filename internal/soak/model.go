@@ -125,6 +125,9 @@ func (m *Model) generate(ctx context.Context, name string, req *model.Request, e
 		return nil, &model.Error{Kind: model.KindCut, Model: name, Err: err}
 	}
 	for range r.Flood {
+		if emit == nil { // nobody looks on
+			break
+		}
 		emit(model.Delta{Text: "text"})
 		emit(model.Delta{Reasoning: "reasoning"})
 	}
