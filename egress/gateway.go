@@ -229,7 +229,7 @@ func (g *Gateway) Close() error {
 // refuse records an attempt under the policy's verdict.
 func (g *Gateway) refuse(proto policy.Proto, name string, to netip.AddrPort) {
 	_, generation := g.inForce()
-	v := policy.Policy{}.Decide(policy.Request{SandboxID: g.opts.SandboxID,
+	v := (*policy.Policy)(nil).Decide(policy.Request{SandboxID: g.opts.SandboxID,
 		Name: name, Addr: to.Addr(), Port: to.Port(), Proto: proto})
 	g.log.add(Attempt{Proto: proto, Name: name, Address: to.Addr(), Port: to.Port(),
 		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, Generation: generation})
