@@ -68,11 +68,12 @@ type Options struct {
 	Host Host
 
 	// Ask is called when the policy says ask, and grants what it returns true
-	// for; the grant holds for the gateway's life. The context ends when
-	// nobody waits for the answer any more, at the latest after 30 seconds,
-	// and with the gateway; Ask must return soon after. It may go on asking:
-	// what was granted too late holds for the next attempt, see Grant. It is
-	// called concurrently, at most Limits.Questions times. Nil refuses.
+	// for, for the gateway's life; it may take ten minutes, though no
+	// connection is held longer than 30 seconds. A refusal answers the same
+	// question for a minute. Its context ends with the gateway; Ask must
+	// return soon after. It is called concurrently, at most Limits.Questions
+	// times, and once for any number of connections to one target. Nil
+	// refuses.
 	Ask func(context.Context, Question) bool
 
 	// Owner names the command that holds a port of the sandbox, empty when it
@@ -81,7 +82,7 @@ type Options struct {
 	Owner func(context.Context, uint16) string
 
 	// Limits of everything the sandbox sends out and is sent. The zero value
-	// is DefaultLimits.
+	// is DefaultLimits().
 	Limits Limits
 
 	// Record is called with what was refused, in order, never concurrently,
@@ -95,7 +96,8 @@ type Options struct {
 	MaxConns int
 }
 
-// Attempt is one target a sandbox tried to reach, or many tries of one.
+// Attempt is one target a sandbox reached or tried to reach, or many tries of
+// one. What was let through comes when it has ended.
 //
 // The first 20 identical attempts of a minute come singly, at once. Further
 // ones are counted and come as one Attempt when the minute, counted from the
@@ -116,12 +118,12 @@ type Attempt struct {
 
 	Generation uint64 // of the policy that judged it, from 1
 
-	// Of one connection alone; zero in what was folded.
+	// Of connections; of several, sums and what they share.
 	LocalPort uint16        // the sandbox's
 	Owner     string        // what Options.Owner said of that port
 	BytesOut  int64         // from the sandbox to the host's side
 	BytesIn   int64         // and back
-	Duration  time.Duration // from its first packet to its end
+	Duration  time.Duration // from the first packet to the end
 }
 
 // Question is what Options.Ask is to decide.
@@ -134,7 +136,6 @@ type Question struct {
 	Rule      string // of the policy, that says ask
 	Reason    string
 	LocalPort uint16 // the sandbox's
-	Owner     string // what Options.Owner said of that port
 }
 
 // Kind classifies an Error.
@@ -148,6 +149,9 @@ const (
 	KindLimit   Kind = "limit"   // MaxConns are open
 	KindRefused Kind = "refused" // nothing listens on that port in the sandbox
 	KindTimeout Kind = "timeout" // the context ended, or the sandbox never answered
+
+	KindUnresolved Kind = "unresolved" // a name has no address, or nobody could be asked
+	KindProxy      Kind = "proxy"      // the upstream proxy does not carry the connection
 )
 
 // Error is what New and DialContext return.

@@ -2,6 +2,8 @@ package egress
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -11,16 +13,38 @@ import (
 	"github.com/rein-sh/rein/egress/policy"
 )
 
+const (
+	// connectTimeout bounds the resolving and dialling of one connection, and
+	// addressTimeout each address while there is another to try.
+	connectTimeout = 15 * time.Second
+	addressTimeout = 4 * time.Second
+)
+
 // endpoint is what a connection of the sandbox is for: a name, or a literal
 // address, and a port.
 type endpoint struct {
 	name string     // in its canonical form; empty for a literal address
-	addr netip.Addr // the literal, or the name's synthetic address
+	addr netip.Addr // the literal; invalid for a name
 	port uint16
 }
 
+func (e endpoint) String() string {
+	if e.name == "" {
+		return netip.AddrPortFrom(e.addr, e.port).String()
+	}
+	return fmt.Sprintf("%s:%d", e.name, e.port)
+}
+
+// host is the name, or the address in text: what the policy calls a target.
+func (e endpoint) host() string {
+	if e.name == "" {
+		return e.addr.String()
+	}
+	return e.name
+}
+
 // flow is one connection of the sandbox, from its first packet (or its request
-// to the proxy) to its end. Its fields up to ctx do not change.
+// to the proxy) to its end.
 //
 // A flow is judged on one generation of the policy, however long it lives.
 // When a newer one does not allow it, its context ends with the refusal as the
@@ -33,30 +57,378 @@ type flow struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 
-	policy     *policy.Policy
-	generation uint64
+	inside  net.Conn // the sandbox's side; nil until its SYN is answered
+	outside net.Conn // the host's side, counted and limited; nil until connect
 
-	proto   policy.Proto   // whose handler serves it
-	verdict policy.Verdict // on the name and port, or the literal
-	addrs   []netip.Addr   // what the name resolved to, every one judged
+	out, in atomic.Int64  // bytes from the sandbox to the host's side, and back
+	owner   string        // what Options.Owner said, once sought is closed
+	sought  chan struct{} // nil when nobody looks for it
+	woken   chan struct{} // holds one when the policy has changed
 
-	inside  net.Conn // the sandbox's side, once its SYN is answered
-	outside net.Conn // the host's side, counted and limited
-
-	out, in atomic.Int64 // bytes from the sandbox to the host's side, and back
+	judged // under gateway.mu, as long as others can see the flow
 
 	mu    sync.Mutex
-	sni   string // what was judged in addition
-	owner string // who in the sandbox holds the connection, when it was found
+	conns map[net.Conn]struct{} // what abort resets; nil once it did
+}
+
+// judged is what a flow was allowed, and by what.
+type judged struct {
+	policy     *policy.Policy
+	generation uint64
+	verdict    policy.Verdict // on the name and port, or the literal; Proto says whose handler serves
+	addrs      []netip.Addr   // what the name resolved to
+	dialled    netip.Addr     // the one that is connected
+	server     *string        // what a TLS client named
+	asking     bool           // nothing was allowed yet
 }
 
 // handler serves a flow whose two sides are connected, until one of them ends
 // or ctx does. It returns a *refusal when it found that the connection may not
-// be, and closes neither side: its caller does. What it returns otherwise is
+// be, and closes neither side: its caller does. What else it returns is
 // recorded as the reason why the connection ended.
 type handler func(ctx context.Context, f *flow) error
+
+// handlers by the kinds of connections that policies tell apart.
+func handlers() map[policy.Proto]handler {
+	return map[policy.Proto]handler{policy.TCP: splice}
+}
 
 // refusal is the error of a connection that the policy or a limit forbids.
 type refusal struct{ verdict policy.Verdict }
 
 func (r *refusal) Error() string { return r.verdict.Rule + ": " + r.verdict.Reason }
+
+// newFlow begins a connection: it is admitted by the limits and by the policy
+// in force, as far as that can be told from where it goes. It does not wait.
+// When there is a refusal the flow is good for record only; else the caller
+// calls end.
+func (g *Gateway) newFlow(to endpoint, from uint16) (*flow, *refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f, refused := g.judgeLocked(to, from)
+	if refused != nil {
+		return f, refused
+	}
+	if g.closed {
+		return f, &refusal{policy.Verdict{Rule: ruleLink, Reason: "the gateway is closing"}}
+	}
+	if r := g.meter.admit(); r != nil {
+		return f, r
+	}
+	f.ctx, f.cancel = context.WithCancelCause(g.ctx)
+	f.asking = f.verdict.Action == policy.Ask
+	g.flows[f] = struct{}{}
+	g.users.Add(1)
+	if g.opts.Owner != nil {
+		g.users.Add(1)
+		f.sought = make(chan struct{})
+		go f.lookForOwner()
+	}
+	return f, nil
+}
+
+// judge returns a flow and whether it may be, as far as the policy in force
+// says. It is good for record only.
+func (g *Gateway) judge(to endpoint, from uint16) (*flow, *refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.judgeLocked(to, from)
+}
+
+func (g *Gateway) judgeLocked(to endpoint, from uint16) (*flow, *refusal) {
+	f := &flow{gateway: g, to: to, from: from, begin: time.Now(), woken: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
+	f.policy, f.generation = g.policyLocked(), g.generation
+	f.verdict = f.connectVerdict(f.policy)
+	if f.policy == nil {
+		f.verdict = g.unowned(f.verdict)
+	}
+	switch r := g.forbidden(to); {
+	case r != nil:
+		return f, r
+	case f.verdict.Action == policy.Deny:
+		return f, &refusal{f.verdict}
+	case g.handlers[f.verdict.Proto] == nil:
+		return f, &refusal{policy.Verdict{Rule: ruleLink,
+			Reason: fmt.Sprintf("connections of kind %q are not carried", f.verdict.Proto)}}
+	}
+	return f, nil
+}
+
+// forbidden refuses what no policy can allow: the link itself, and addresses
+// that stand for no name.
+func (g *Gateway) forbidden(to endpoint) *refusal {
+	a := to.addr.Unmap()
+	switch {
+	case to.name != "":
+		return nil
+	case link4.Contains(a), link6.Contains(a):
+		return &refusal{policy.Verdict{Rule: ruleLink, Reason: "the gateway and the sandbox's own network offer nothing there"}}
+	case isSynthetic(a):
+		return &refusal{policy.Verdict{Rule: policy.RuleDefault, Reason: "no name has that address"}}
+	}
+	return nil
+}
+
+var (
+	link4 = netip.PrefixFrom(netip.MustParseAddr(Gateway4), Bits4).Masked()
+	link6 = netip.PrefixFrom(netip.MustParseAddr(Gateway6), Bits6).Masked()
+)
+
+// connectVerdict is p's verdict on where the flow goes, before it is resolved.
+// The caller holds gateway.mu.
+func (f *flow) connectVerdict(p *policy.Policy) policy.Verdict {
+	var v policy.Verdict
+	if f.to.name != "" {
+		v = p.Connect(f.to.name, f.to.port)
+	} else {
+		v = p.Literal(f.to.addr, f.to.port, f.gateway.own)
+	}
+	return f.granted(v)
+}
+
+// granted is v after what was answered to questions. The caller holds
+// gateway.mu.
+func (f *flow) granted(v policy.Verdict) policy.Verdict {
+	if v.Action == policy.Ask && f.gateway.asks.granted[f.to] {
+		v.Action, v.Reason = policy.Allow, "granted when asked"
+	}
+	return v
+}
+
+// allowedBy is p's verdict on all that is known of the flow. The caller holds
+// gateway.mu.
+func (f *flow) allowedBy(p *policy.Policy) policy.Verdict {
+	v := f.connectVerdict(p)
+	if v.Action == policy.Allow && v.Proto != f.verdict.Proto {
+		return policy.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("it was opened as %s and may only be %s", f.verdict.Proto, v.Proto)}
+	}
+	for _, a := range f.addrs {
+		if v.Action == policy.Allow {
+			v = worse(v, f.granted(p.Address(f.to.name, a, f.to.port, f.gateway.own)))
+		}
+	}
+	if f.server != nil && v.Action == policy.Allow {
+		v = worse(v, f.granted(p.Server(f.to.host(), f.to.port, *f.server)))
+	}
+	return v
+}
+
+// worse returns second when it does not allow.
+func worse(first, second policy.Verdict) policy.Verdict {
+	if second.Action != policy.Allow || second.Reported && !first.Reported {
+		second.Proto = first.Proto
+		return second
+	}
+	return first
+}
+
+// learn adds to what the flow is judged by. The error is a *refusal by the
+// flow's generation, or by the one in force when that is newer.
+func (f *flow) learn(add func(*judged)) error {
+	g := f.gateway
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	add(&f.judged)
+	v := f.allowedBy(f.policy)
+	if v.Action == policy.Allow && f.generation != g.generation {
+		v = worse(v, f.allowedBy(g.policyLocked()))
+	}
+	if v.Action != policy.Allow {
+		return &refusal{v}
+	}
+	f.verdict = v
+	return nil
+}
+
+// judgeServer judges the name a TLS client sent; empty when it sent none. The
+// error is a *refusal.
+func (f *flow) judgeServer(name string) error {
+	return f.learn(func(j *judged) { j.server = &name })
+}
+
+// judgeHTTP judges one request, by the flow's generation and the one in force.
+// The error is a *refusal.
+func (f *flow) judgeHTTP(host, method, path string) error {
+	g := f.gateway
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := f.granted(f.policy.HTTP(f.to.host(), f.to.port, host, method, path))
+	if v.Action == policy.Allow && f.generation != g.generation {
+		v = worse(v, f.granted(g.policyLocked().HTTP(f.to.host(), f.to.port, host, method, path)))
+	}
+	if v.Action != policy.Allow {
+		return &refusal{v}
+	}
+	if v.Reported && !f.verdict.Reported {
+		f.verdict = worse(f.verdict, v)
+	}
+	return nil
+}
+
+// connect takes a flow from its verdict to the host's side: it asks where the
+// policy does, resolves, judges every address and dials one of them. The error
+// is a *refusal, or why the host's side cannot be reached.
+func (f *flow) connect() error {
+	if err := f.ask(); err != nil {
+		return err
+	}
+	c, err := f.dial(f.ctx)
+	if err != nil {
+		return err
+	}
+	f.outside = c
+	return nil
+}
+
+// dial connects to the flow's host. It resolves it the first time, so that
+// what was judged is what is dialled, however often.
+func (f *flow) dial(ctx context.Context) (net.Conn, error) {
+	g := f.gateway
+	if g.opts.Host == nil {
+		return nil, &refusal{policy.Verdict{Rule: ruleLink, Reason: "this sandbox has no way out"}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	select {
+	case g.meter.dials <- struct{}{}:
+		defer func() { <-g.meter.dials }()
+	case <-ctx.Done():
+		if context.Cause(f.ctx) != nil {
+			return nil, context.Cause(f.ctx)
+		}
+		return nil, overLimit("dials", "%d connections were being made for %v", cap(g.meter.dials), connectTimeout)
+	}
+	if err := f.resolve(ctx); err != nil {
+		return nil, err
+	}
+	c, addr, err := f.dialAny(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	f.dialled = addr
+	g.mu.Unlock()
+	out := &counted{Conn: c, f: f}
+	if !f.watch(out) {
+		return nil, context.Cause(f.ctx)
+	}
+	return out, nil
+}
+
+// resolve finds the addresses of the flow's name, once, and has all of them
+// judged.
+func (f *flow) resolve(ctx context.Context) error {
+	if f.addrs != nil || f.to.name == "" {
+		return nil
+	}
+	addrs, err := f.gateway.opts.Host.Lookup(ctx, f.to.name)
+	if err != nil {
+		return err
+	}
+	if len(addrs) == 0 {
+		return errors.New("it has no address")
+	}
+	return f.learn(func(j *judged) { j.addrs = addrs })
+}
+
+// dialAny connects to the first address that answers.
+func (f *flow) dialAny(ctx context.Context) (net.Conn, netip.Addr, error) {
+	addrs := f.addrs
+	if f.to.name == "" {
+		addrs = []netip.Addr{f.to.addr}
+	}
+	var errs []error
+	for i, a := range addrs {
+		one, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(addrs)-1 {
+			one, cancel = context.WithTimeout(ctx, addressTimeout)
+		}
+		c, err := f.gateway.opts.Host.Dial(one, netip.AddrPortFrom(a, f.to.port))
+		cancel()
+		if err == nil {
+			return c, a, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if cause := context.Cause(f.ctx); cause != nil {
+		return nil, netip.Addr{}, cause
+	}
+	return nil, netip.Addr{}, errs[0]
+}
+
+// run hands a flow whose two sides are connected to its handler, and returns
+// when that has.
+func (f *flow) run() error {
+	if !f.watch(f.inside) {
+		return context.Cause(f.ctx)
+	}
+	return f.gateway.handlers[f.verdict.Proto](f.ctx, f)
+}
+
+// watch has c reset when the flow is to end at once. It returns false, and has
+// reset it, when that is so already.
+func (f *flow) watch(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil {
+		reset(c)
+		return false
+	}
+	f.conns[c] = struct{}{}
+	return true
+}
+
+// forget undoes watch.
+func (f *flow) forget(c net.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+}
+
+// abort ends the flow at once, for the reason err, unless it has one.
+func (f *flow) abort(err error) {
+	f.cancel(err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		reset(c)
+	}
+	f.conns = nil
+}
+
+// reset closes c so that the peer learns that it did not end as it should.
+func reset(c net.Conn) {
+	switch c := c.(type) {
+	case interface{ Abort() }:
+		c.Abort()
+		return
+	case interface{ SetLinger(int) error }:
+		_ = c.SetLinger(0) // fails only when c is closed
+	}
+	_ = c.Close() // nobody reads what it held
+}
+
+// end closes what is open, gives back what was taken and records how it went.
+// err is why it ended, nil when both sides were done.
+func (f *flow) end(err error) {
+	g := f.gateway
+	if cause := context.Cause(f.ctx); cause != nil {
+		err = cause // what the handler saw was the consequence
+	}
+	if err == nil {
+		f.close()
+	}
+	f.abort(err)
+	g.mu.Lock()
+	delete(g.flows, f)
+	g.mu.Unlock()
+	g.meter.release()
+	if f.sought != nil {
+		<-f.sought
+	}
+	f.record(err)
+	g.users.Done()
+}

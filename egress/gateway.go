@@ -46,6 +46,15 @@ type Gateway struct {
 	link  *link
 	log   *recorder
 	dns   *dnsServer
+	names *names
+
+	meter     *meter
+	handlers  map[policy.Proto]handler
+	buffers   *buffers
+	owners    chan struct{} // one for each Options.Owner under way
+	forwarder *tcp.Forwarder
+	heldMu    sync.Mutex
+	held      map[stack.TransportEndpointID]held
 
 	reject4 stack.RejectIPv4WithHandler
 	reject6 stack.RejectIPv6WithHandler
@@ -58,9 +67,11 @@ type Gateway struct {
 	conns      int            // into the sandbox, open or being opened
 	users      sync.WaitGroup // of the stack; Add only under mu
 	owned      bool           // see Open
+	sealed     bool           // see Seal
 	policy     *policy.Policy
 	generation uint64 // of policy
-	grants     map[question]bool
+	asks       *asks
+	flows      map[*flow]struct{} // admitted, not ended
 
 	once     sync.Once
 	closeErr error
@@ -82,7 +93,9 @@ func New(o Options) (*Gateway, error) {
 	o.Limits = o.Limits.orDefault()
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &Gateway{opts: o, ctx: ctx, cancel: cancel, stack: newStack(),
-		policy: o.Policy, generation: 1, grants: map[question]bool{}}
+		names: newNames(o.Limits), meter: newMeter(o.Limits), handlers: handlers(), buffers: newBuffers(),
+		owners: make(chan struct{}, maxOwners), held: map[stack.TransportEndpointID]held{},
+		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
 	if err := g.start(); err != nil {
 		cancel()
 		g.stack.Destroy()
@@ -114,6 +127,7 @@ func (g *Gateway) start() error {
 	g.reject4 = g.stack.NetworkProtocolInstance(ipv4.ProtocolNumber).(stack.RejectIPv4WithHandler)
 	g.reject6 = g.stack.NetworkProtocolInstance(ipv6.ProtocolNumber).(stack.RejectIPv6WithHandler)
 	g.dns = newDNSServer(g)
+	g.forwarder = tcp.NewForwarder(g.stack, bufferDefault, math.MaxInt, g.serve) // the meter bounds them
 	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.onTCP)
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, g.onUDP)
 	g.stack.SetTransportProtocolHandler(icmp.ProtocolNumber4, g.onEcho4)
@@ -145,10 +159,10 @@ func newStack() *stack.Stack {
 
 func (g *Gateway) attach() error {
 	s := g.stack
-	sack, nagle, moderate, wait := tcpip.TCPSACKEnabled(true), tcpip.TCPDelayEnabled(false),
-		tcpip.TCPModerateReceiveBufferOption(true), tcpip.TCPTimeWaitTimeoutOption(timeWait)
+	sack, nagle, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPDelayEnabled(false), tcpip.TCPModerateReceiveBufferOption(true)
+	wait, retries, linger := tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPSynRetriesOption(synRetries), tcpip.TCPLingerTimeoutOption(closeTimeout)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
-		&sack, &nagle, &moderate, &wait,
+		&sack, &nagle, &moderate, &wait, &retries, &linger,
 		&tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: bufferDefault, Max: bufferMax},
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: bufferDefault, Max: bufferMax},
 	} {
@@ -226,11 +240,15 @@ func (g *Gateway) Close() error {
 	return g.closeErr
 }
 
-// refuse records an attempt under the policy's verdict.
+// refuse records an attempt at what is not carried, under the policy's verdict
+// where it has one.
 func (g *Gateway) refuse(proto policy.Proto, name string, to netip.AddrPort) {
-	_, generation := g.inForce()
-	v := (*policy.Policy)(nil).Decide(policy.Request{SandboxID: g.opts.SandboxID,
-		Name: name, Addr: to.Addr(), Port: to.Port(), Proto: proto})
+	p, generation := g.inForce()
+	v := p.Decide(policy.Request{SandboxID: g.opts.SandboxID,
+		Name: name, Addr: to.Addr(), Port: to.Port(), Proto: proto, Own: g.own})
+	if v.Action != policy.Deny {
+		v.Rule, v.Reason = ruleLink, "not carried"
+	}
 	g.log.add(Attempt{Proto: proto, Name: name, Address: to.Addr(), Port: to.Port(),
 		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, Generation: generation})
 }
@@ -242,6 +260,11 @@ func (g *Gateway) refuseLink(proto policy.Proto, to netip.AddrPort, reason strin
 }
 
 const (
-	verdictDeny = "deny"
-	ruleLink    = "link" // the Rule of refusals that no policy can lift
+	verdictDeny   = "deny"
+	verdictAllow  = "allow"
+	verdictReport = "report" // allowed, because the policy only reports
+
+	ruleLink     = "link"          // the Rule of refusals that no policy can lift
+	ruleSealed   = "limit:records" // see Seal
+	reasonSealed = "no more records can be kept, so nothing is done that would need one"
 )

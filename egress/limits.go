@@ -3,7 +3,14 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+
+	"github.com/rein-sh/rein/egress/policy"
 )
 
 // Limits of a sandbox's egress. A field that is 0 has its value from
@@ -11,43 +18,49 @@ import (
 // with the rule "limit:" and the limit's name.
 type Limits struct {
 	Connections    int   // limit:connections, open or being opened at once
-	NewPerSecond   int   // limit:new_per_second, on average; ten times as many may come at once
+	PerSecond      int   // limit:per_second, new connections on average; burst times as many may come at once
 	Bytes          int64 // limit:bytes, both ways in total
 	MaxUploadBytes int64 // limit:max_upload_bytes, from the sandbox in total
-	Dials          int   // limit:dials, host connections being made at once
+	Dials          int   // limit:dials, host connections being made at once; more wait for their turn
 	Questions      int   // limit:questions, that wait for an answer at once
 	Names          int   // limit:names, that were given an address
 	NamesPerMinute int   // limit:names_per_minute, distinct ones below wildcards
 }
 
-// DefaultLimits are the limits where nothing else is said.
-var DefaultLimits = Limits{
-	Connections:    256,
-	NewPerSecond:   50,
-	Bytes:          16 << 30,
-	MaxUploadBytes: 1 << 30,
-	Dials:          32,
-	Questions:      3,
-	Names:          4096,
-	NamesPerMinute: 60,
+// DefaultLimits returns the limits where nothing else is said.
+func DefaultLimits() Limits {
+	return Limits{
+		Connections:    256,
+		PerSecond:      50,
+		Bytes:          16 << 30,
+		MaxUploadBytes: 1 << 30,
+		Dials:          32,
+		Questions:      3,
+		Names:          4096,
+		NamesPerMinute: 60,
+	}
 }
+
+// burst is how many seconds' worth of new connections may come at once.
+const burst = 10
 
 // orDefault returns l with its defaults.
 func (l Limits) orDefault() Limits {
+	d := DefaultLimits()
 	for _, f := range []struct{ v, d *int }{
-		{&l.Connections, &DefaultLimits.Connections}, {&l.NewPerSecond, &DefaultLimits.NewPerSecond},
-		{&l.Dials, &DefaultLimits.Dials}, {&l.Questions, &DefaultLimits.Questions},
-		{&l.Names, &DefaultLimits.Names}, {&l.NamesPerMinute, &DefaultLimits.NamesPerMinute},
+		{&l.Connections, &d.Connections}, {&l.PerSecond, &d.PerSecond},
+		{&l.Dials, &d.Dials}, {&l.Questions, &d.Questions},
+		{&l.Names, &d.Names}, {&l.NamesPerMinute, &d.NamesPerMinute},
 	} {
 		if *f.v == 0 {
 			*f.v = *f.d
 		}
 	}
 	if l.Bytes == 0 {
-		l.Bytes = DefaultLimits.Bytes
+		l.Bytes = d.Bytes
 	}
 	if l.MaxUploadBytes == 0 {
-		l.MaxUploadBytes = DefaultLimits.MaxUploadBytes
+		l.MaxUploadBytes = d.MaxUploadBytes
 	}
 	return l
 }
@@ -59,7 +72,7 @@ func (l Limits) check() error {
 		name string
 		v    int64
 	}{
-		{"connections", int64(l.Connections)}, {"new_per_second", int64(l.NewPerSecond)},
+		{"connections", int64(l.Connections)}, {"per_second", int64(l.PerSecond)},
 		{"bytes", l.Bytes}, {"max_upload_bytes", l.MaxUploadBytes}, {"dials", int64(l.Dials)},
 		{"questions", int64(l.Questions)}, {"names", int64(l.Names)}, {"names_per_minute", int64(l.NamesPerMinute)},
 	} {
@@ -71,4 +84,113 @@ func (l Limits) check() error {
 		return nil
 	}
 	return errors.New(strings.Join(bad, "; "))
+}
+
+// overLimit is the refusal of what a limit stops.
+func overLimit(name, reason string, args ...any) *refusal {
+	return &refusal{policy.Verdict{Rule: "limit:" + name, Reason: fmt.Sprintf(reason, args...)}}
+}
+
+// meter counts what the limits bound.
+type meter struct {
+	limits Limits
+	rate   *rate.Limiter
+	dials  chan struct{} // one for each dial under way
+
+	mu   sync.Mutex
+	open int
+
+	total, out atomic.Int64 // bytes; more than the limit once it is reached
+}
+
+func newMeter(l Limits) *meter {
+	many := l.PerSecond
+	if many <= math.MaxInt/burst {
+		many *= burst
+	}
+	return &meter{limits: l, rate: rate.NewLimiter(rate.Limit(l.PerSecond), many), dials: make(chan struct{}, l.Dials)}
+}
+
+// admit counts one more connection, or says why there may not be one. Who is
+// admitted calls release once.
+func (m *meter) admit() *refusal {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.spent(); r != nil {
+		return r
+	}
+	if m.open >= m.limits.Connections {
+		return overLimit("connections", "%d connections are open", m.open)
+	}
+	if !m.rate.Allow() {
+		return overLimit("per_second", "more than %d new connections per second", m.limits.PerSecond)
+	}
+	m.open++
+	return nil
+}
+
+func (m *meter) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open--
+}
+
+// spent says which number of bytes has been used up.
+func (m *meter) spent() *refusal {
+	switch {
+	case m.out.Load() >= m.limits.MaxUploadBytes:
+		return m.overUpload()
+	case m.total.Load() >= m.limits.Bytes:
+		return m.overBytes()
+	}
+	return nil
+}
+
+func (m *meter) overUpload() *refusal {
+	return overLimit("max_upload_bytes", "%d bytes have been sent", m.limits.MaxUploadBytes)
+}
+
+func (m *meter) overBytes() *refusal {
+	return overLimit("bytes", "%d bytes have gone both ways", m.limits.Bytes)
+}
+
+// send returns how many of n bytes may leave, and the refusal of the others.
+func (m *meter) send(n int) (int, *refusal) {
+	may := take(&m.out, n, m.limits.MaxUploadBytes)
+	both := take(&m.total, may, m.limits.Bytes)
+	switch {
+	case both < may:
+		m.out.Add(int64(both - may))
+		return both, m.overBytes()
+	case may < n:
+		return may, m.overUpload()
+	}
+	return n, nil
+}
+
+// unsend gives back what send took and was not sent.
+func (m *meter) unsend(n int) {
+	m.out.Add(int64(-n))
+	m.total.Add(int64(-n))
+}
+
+// receive is send for the other way.
+func (m *meter) receive(n int) (int, *refusal) {
+	may := take(&m.total, n, m.limits.Bytes)
+	if may < n {
+		return may, m.overBytes()
+	}
+	return n, nil
+}
+
+// take adds n to the counter, or what is left below its limit, and returns
+// which.
+func take(counter *atomic.Int64, n int, limit int64) int {
+	for {
+		now := counter.Load()
+		add := min(int64(n), max(0, limit-now))
+		if counter.CompareAndSwap(now, now+add) {
+			return int(add)
+		}
+	}
 }

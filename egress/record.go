@@ -25,6 +25,7 @@ type foldKey struct {
 	to           netip.AddrPort
 	verdict      string
 	rule, reason string
+	generation   uint64
 }
 
 // tally counts one target's attempts in its window.
@@ -48,6 +49,8 @@ type recorder struct {
 
 	mu     sync.Mutex
 	closed bool
+	sealed bool
+	last   Attempt // what came after seal; Count is 0 while nothing did
 	seen   map[foldKey]*tally
 }
 
@@ -66,8 +69,21 @@ func (r *recorder) add(a Attempt) {
 	if r.closed {
 		return
 	}
-	a.Time = time.Now()
+	if a.Time.IsZero() {
+		a.Time = time.Now()
+	}
 	a.Count = 1
+	if r.sealed {
+		r.unkept(a)
+		return
+	}
+	if a.Verdict != verdictDeny {
+		select {
+		case r.queue <- a: // never folded while there is room
+			return
+		default:
+		}
+	}
 	t, overflow := r.tally(a)
 	if !overflow && t.emitted < foldAfter {
 		select {
@@ -84,13 +100,43 @@ func (r *recorder) add(a Attempt) {
 		t.folded = a
 		return
 	}
-	t.folded.Count++
-	t.folded.Until = a.Time
+	t.folded.merge(a)
+}
+
+// merge counts b in a.
+func (a *Attempt) merge(b Attempt) {
+	a.Count++
+	a.Until = b.Time
+	a.BytesOut += b.BytesOut
+	a.BytesIn += b.BytesIn
+	a.Duration += b.Duration
+	a.LocalPort = 0
+	if a.Owner != b.Owner {
+		a.Owner = ""
+	}
+}
+
+// seal ends the keeping of records: what comes is counted in one attempt,
+// which close emits.
+func (r *recorder) seal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sealed = true
+}
+
+// unkept counts an attempt that comes after seal.
+func (r *recorder) unkept(a Attempt) {
+	if r.last.Count == 0 {
+		r.last = Attempt{Time: a.Time, Count: 1, Proto: policy.Other, Verdict: verdictDeny, Rule: ruleSealed, Reason: reasonSealed,
+			BytesOut: a.BytesOut, BytesIn: a.BytesIn}
+		return
+	}
+	r.last.merge(a)
 }
 
 // tally returns where a is counted, and whether that is not a's own place.
 func (r *recorder) tally(a Attempt) (t *tally, overflow bool) {
-	k := foldKey{a.Proto, a.Name, netip.AddrPortFrom(a.Address, a.Port), a.Verdict, a.Rule, a.Reason}
+	k := foldKey{a.Proto, a.Name, netip.AddrPortFrom(a.Address, a.Port), a.Verdict, a.Rule, a.Reason, a.Generation}
 	if t := r.seen[k]; t != nil {
 		return t, false
 	}
@@ -195,4 +241,7 @@ func (r *recorder) close() {
 	r.mu.Unlock()
 	close(r.stop)
 	<-r.done
+	if r.last.Count > 0 {
+		r.emit(r.last)
+	}
 }

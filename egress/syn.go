@@ -1,0 +1,273 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+const (
+	// ownerTimeout bounds the search for who holds a connection.
+	ownerTimeout = time.Second
+	// maxOwners are looked for at once. A refusal does not wait for its turn.
+	maxOwners = 8
+
+	// synRetries is how often an answer to a SYN is repeated: a handshake
+	// that the sandbox does not finish ends after 15 seconds.
+	synRetries = 3
+	// handshakePoll is how often an endpoint that is to be aborted is looked
+	// for while the stack makes it.
+	handshakePoll = 5 * time.Millisecond
+	// drainPoll is how often a closed connection is looked at that holds data
+	// the sandbox has not taken.
+	drainPoll = 20 * time.Millisecond
+)
+
+// held is a connection whose SYN was not answered yet: it is being made, or it
+// is refused and its owner is looked for first.
+type held struct {
+	f       *flow
+	refused *refusal
+}
+
+// onSYN takes a SYN, or returns false to have it reset. It does not wait: what
+// takes time is done by serve.
+func (g *Gateway) onSYN(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	g.heldMu.Lock()
+	defer g.heldMu.Unlock()
+	if _, ok := g.held[id]; ok {
+		return true // a SYN once more: its answer is under way
+	}
+	f, refused := g.newFlow(g.endpoint(id), id.RemotePort)
+	if refused != nil && !g.mayFindOwner() {
+		f.record(refused)
+		return false
+	}
+	g.held[id] = held{f, refused}
+	if g.forwarder.HandlePacket(id, pkt) {
+		return true
+	}
+	delete(g.held, id)
+	if refused != nil {
+		g.ownerFound()
+		f.record(refused)
+		return false
+	}
+	f.end(&refusal{policy.Verdict{Rule: ruleLink, Reason: "malformed"}})
+	return false
+}
+
+// endpoint is what the sandbox sent a packet to.
+func (g *Gateway) endpoint(id stack.TransportEndpointID) endpoint {
+	to := endpoint{addr: address(id.LocalAddress), port: id.LocalPort}
+	if name, ok := g.names.lookup(to.addr); ok {
+		return endpoint{name: name, port: to.port}
+	}
+	return to
+}
+
+// onStray sees a segment that opens nothing and belongs to no connection, and
+// which is reset. Of connections that are allowed it is the rest of one that
+// was closed here; others are recorded.
+func (g *Gateway) onStray(id stack.TransportEndpointID) {
+	f, refused := g.judge(g.endpoint(id), id.RemotePort)
+	if refused != nil {
+		f.record(refused)
+	}
+}
+
+// serve runs one connection from its SYN to its end, in a goroutine of the
+// forwarder.
+func (g *Gateway) serve(r *tcp.ForwarderRequest) {
+	id := r.ID()
+	g.heldMu.Lock()
+	h := g.held[id]
+	g.heldMu.Unlock()
+	f := h.f
+	answered := func() {
+		g.heldMu.Lock()
+		defer g.heldMu.Unlock()
+		delete(g.held, id)
+	}
+	if h.refused != nil {
+		f.owner = g.findOwner(g.ctx, f.from)
+		f.record(h.refused)
+		r.Complete(true)
+		answered()
+		g.ownerFound()
+		return
+	}
+	err := f.connect()
+	if err == nil {
+		err = f.answer(r)
+	} else {
+		r.Complete(true)
+	}
+	answered()
+	if err == nil {
+		err = f.run()
+	}
+	f.end(err)
+}
+
+// answer completes the handshake with the sandbox.
+func (f *flow) answer(r *tcp.ForwarderRequest) error {
+	if f.ctx.Err() != nil {
+		r.Complete(true)
+		return context.Cause(f.ctx)
+	}
+	made := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.gateway.abortHandshake(f.ctx, r.ID(), made)
+	}()
+	var wq waiter.Queue
+	ep, terr := r.CreateEndpoint(&wq)
+	close(made)
+	<-ended
+	r.Complete(false)
+	if terr != nil {
+		return errors.New("the sandbox gave up: " + terr.String())
+	}
+	f.inside = &insideConn{gonet.NewTCPConn(&wq, ep), ep}
+	return nil
+}
+
+// abortHandshake ends a handshake under way when ctx ends before it is made.
+func (g *Gateway) abortHandshake(ctx context.Context, id stack.TransportEndpointID, made <-chan struct{}) {
+	select {
+	case <-made:
+		return
+	case <-ctx.Done():
+	}
+	tick := time.NewTicker(handshakePoll)
+	defer tick.Stop()
+	for {
+		if ep := g.stack.FindTransportEndpoint(network(id), tcp.ProtocolNumber, id, nicID); ep != nil {
+			ep.Abort()
+		}
+		select {
+		case <-made:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// close ends both sides as they should: what was written is sent first. The
+// flow keeps its place among the connections meanwhile.
+func (f *flow) close() {
+	f.closeOutside()
+	c, ok := f.inside.(*insideConn)
+	if !ok { // a part of another connection
+		return
+	}
+	_ = c.CloseWrite() // fails when the sandbox has reset it
+	end := time.NewTimer(closeTimeout)
+	defer end.Stop()
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for !c.drained() {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return // the rest is reset
+		case <-f.ctx.Done():
+			return
+		}
+	}
+	f.forget(c)
+	_ = c.Close() // never fails
+}
+
+func (f *flow) closeOutside() {
+	if f.outside != nil {
+		_ = f.outside.Close() // all that was to be read has been
+	}
+}
+
+// mayFindOwner takes a turn to look for the owner of a refused connection,
+// when there is one. The caller calls ownerFound.
+func (g *Gateway) mayFindOwner() bool {
+	if g.opts.Owner == nil {
+		return false
+	}
+	select {
+	case g.owners <- struct{}{}:
+	default:
+		return false
+	}
+	if !g.use() {
+		<-g.owners
+		return false
+	}
+	return true
+}
+
+func (g *Gateway) ownerFound() {
+	<-g.owners
+	g.users.Done()
+}
+
+// lookForOwner finds who holds the flow while it is being made.
+func (f *flow) lookForOwner() {
+	g := f.gateway
+	defer g.users.Done()
+	ctx, cancel := context.WithTimeout(g.ctx, ownerTimeout)
+	defer cancel()
+	defer close(f.sought)
+	select {
+	case g.owners <- struct{}{}:
+		f.owner = g.findOwner(ctx, f.from)
+		<-g.owners
+	case <-ctx.Done():
+	}
+}
+
+func (g *Gateway) findOwner(ctx context.Context, port uint16) string {
+	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
+	defer cancel()
+	return g.opts.Owner(ctx, port)
+}
+
+// record writes down how the flow ended.
+func (f *flow) record(err error) {
+	a := Attempt{Time: f.begin, Proto: policy.TCP, Name: f.to.name, Address: f.to.addr, Port: f.to.port,
+		Verdict: verdictAllow, Rule: f.verdict.Rule, Reason: f.verdict.Reason, Generation: f.generation,
+		LocalPort: f.from, Owner: f.owner, BytesOut: f.out.Load(), BytesIn: f.in.Load(), Duration: time.Since(f.begin)}
+	if f.to.name != "" {
+		a.Address = f.dialled
+	}
+	if f.verdict.Proto != "" {
+		a.Proto = f.verdict.Proto
+	}
+	if f.verdict.Reported {
+		a.Verdict = verdictReport
+	}
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		a.Verdict, a.Rule, a.Reason = verdictDeny, r.verdict.Rule, r.verdict.Reason
+	case err != nil:
+		a.Reason += "; " + err.Error()
+	}
+	f.gateway.log.add(a)
+}
+
+// network is the IP version of a connection.
+func network(id stack.TransportEndpointID) tcpip.NetworkProtocolNumber {
+	if id.LocalAddress.Len() == header.IPv4AddressSize {
+		return header.IPv4ProtocolNumber
+	}
+	return header.IPv6ProtocolNumber
+}
