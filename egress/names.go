@@ -13,17 +13,12 @@ import (
 // The addresses that stand for names inside a sandbox. The first is set aside
 // for measurements within one network (RFC 2544, RFC 6890) and is on nobody's
 // way; the second is a unique local prefix (RFC 4193) beside the link's.
-const (
-	Names4 = "198.18.0.0/15"
-	Names6 = "fd72:6569:6e00:1::/64"
-)
-
 var (
-	names4 = netip.MustParsePrefix(Names4)
-	names6 = netip.MustParsePrefix(Names6)
+	names4 = netip.MustParsePrefix(policy.Names4)
+	names6 = netip.MustParsePrefix(policy.Names6)
 )
 
-// maxNames is how many addresses of Names4 are given out: all but the first
+// maxNames is how many addresses of names4 are given out: all but the first
 // and the last, which some programs hold for those of a network and a
 // broadcast.
 const maxNames = 1<<17 - 2
