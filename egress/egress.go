@@ -149,9 +149,6 @@ const (
 	KindLimit   Kind = "limit"   // MaxConns are open
 	KindRefused Kind = "refused" // nothing listens on that port in the sandbox
 	KindTimeout Kind = "timeout" // the context ended, or the sandbox never answered
-
-	KindUnresolved Kind = "unresolved" // a name has no address, or nobody could be asked
-	KindProxy      Kind = "proxy"      // the upstream proxy does not carry the connection
 )
 
 // Error is what New and DialContext return.
