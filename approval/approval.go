@@ -62,8 +62,15 @@ type Request struct {
 	// Cwd and Env are where, and with which variables of its own, it runs.
 	Cwd string
 	Env map[string]string
-	// Host is the target; of kind Host.
-	Host string
+	// Host is the target, a name or an address, with its port and what is spoken
+	// there; of kind Host.
+	Host  string
+	Port  int
+	Proto string
+	// Doing is what the worker does meanwhile, and Why which part of the network's
+	// policy asks, for the person; of kind Host.
+	Doing []string
+	Why   string
 }
 
 // Code says how a request ended; stable, snake_case.
@@ -122,7 +129,8 @@ type Question struct {
 	CallID string `json:"call_id,omitempty"`
 	Kind   Kind   `json:"kind"`
 	Tool   string `json:"tool,omitempty"`
-	// Text is the command, the arguments or the host.
+	// Text is the command, the arguments or the host: of that its registrable
+	// domain, itself, and what a person should look at, line by line.
 	Text string   `json:"text"`
 	Cwd  string   `json:"cwd,omitempty"`
 	Env  []string `json:"env,omitempty"` // names only
@@ -131,6 +139,11 @@ type Question struct {
 	// Rule and Why say which rule asks, about which part of it.
 	Rule string `json:"rule,omitempty"`
 	Why  string `json:"why"`
+	// Of a host, see Domain and Odd.
+	Host   string   `json:"host,omitempty"`
+	Domain string   `json:"domain,omitempty"`
+	Port   int      `json:"port,omitempty"`
+	Odd    []string `json:"odd,omitempty"`
 	// Hidden is true when characters that cannot be seen were left out of Text.
 	Hidden bool `json:"hidden_characters,omitempty"`
 	// Cut is true when Text is not all of it; such a question cannot be edited.
@@ -145,7 +158,9 @@ type Question struct {
 // Decision is a person's answer.
 type Decision struct {
 	Approve bool
-	// ForRun answers the same request the same way to the end of the run, or until the grant expires.
+	// ForRun answers the same request the same way to the end of the run, or until
+	// the grant expires. A host that is approved is so to the end of the run in any
+	// case.
 	ForRun bool
 	// Command, when not empty, replaces the command. It is judged anew: a rule
 	// that denies it still does.

@@ -25,7 +25,7 @@ type pending struct {
 
 // grant is an answer for the run.
 type grant struct {
-	until   time.Time
+	until   time.Time // zero: to the end of the run
 	outcome Outcome
 }
 
@@ -36,7 +36,7 @@ func (g *Gate) granted(hash string) (Outcome, bool) {
 	if !ok {
 		return Outcome{}, false
 	}
-	if !time.Now().Before(had.until) {
+	if !had.until.IsZero() && !time.Now().Before(had.until) {
 		delete(g.grants, hash)
 		return Outcome{}, false
 	}
@@ -114,13 +114,18 @@ func (g *Gate) put(ctx context.Context, p *pending) {
 	if p.err == nil {
 		p.err = g.o.Record(Event{Question: p.q, Outcome: &out})
 	}
-	if p.err == nil && decision.ForRun && out.Command == "" && (out.Code == Approved || out.Code == Denied) {
+	host := p.r.Kind == Host && out.Code == Approved // the gateway holds it open, too
+	if p.err == nil && (decision.ForRun || host) && out.Command == "" && (out.Code == Approved || out.Code == Denied) {
 		kept := out
 		if kept.Waited = 0; kept.Code == Approved {
 			kept.Code = Granted
 		}
+		until := time.Now().Add(g.o.Grant)
+		if host {
+			until = time.Time{}
+		}
 		g.mu.Lock()
-		g.grants[p.q.Hash] = grant{until: time.Now().Add(g.o.Grant), outcome: kept}
+		g.grants[p.q.Hash] = grant{until: until, outcome: kept}
 		g.mu.Unlock()
 	}
 }

@@ -132,7 +132,7 @@ func (g *Gate) question(r Request, v Verdict, files map[string]string) Question 
 	text := r.Command
 	switch {
 	case r.Kind == Host:
-		text = r.Host
+		text = hostText(r)
 	case text == "" && len(r.Argv) > 0:
 		text = commandLine(r.Argv)
 	case text == "":
@@ -140,6 +140,12 @@ func (g *Gate) question(r Request, v Verdict, files map[string]string) Question 
 	}
 	q := Question{RunID: g.o.RunID, CallID: r.CallID, Kind: r.Kind, Tool: r.Tool, Rule: v.Rule, Why: g.show(v.Reason), Files: files,
 		Cwd: g.show(r.Cwd), Hash: hashOf(r, files)}
+	if r.Kind == Host {
+		q.Host, q.Domain, q.Port = g.show(r.Host), g.show(Domain(r.Host)), r.Port
+		for _, odd := range Odd(r.Host) {
+			q.Odd = append(q.Odd, g.show(odd))
+		}
+	}
 	q.Hidden = strings.ContainsFunc(text, evidence.Hidden)
 	q.Text = g.show(text)
 	if len(q.Text) > maxText {
@@ -167,7 +173,9 @@ func hashOf(r Request, files map[string]string) string {
 		Env       map[string]string
 		Host      string
 		Files     map[string]string
-	}{r.Kind, r.Tool, r.Command, r.Argv, string(r.Arguments), r.Cwd, r.Env, r.Host, files})
+		Port      int    `json:",omitempty"`
+		Proto     string `json:",omitempty"`
+	}{r.Kind, r.Tool, r.Command, r.Argv, string(r.Arguments), r.Cwd, r.Env, r.Host, files, r.Port, r.Proto})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

@@ -47,6 +47,8 @@ func compile(r Rule) (rule, *RuleError) {
 		return fault("action", "%q is not allow, ask or deny", r.Action)
 	case r.Form != "" && !slices.Contains(forms, r.Form):
 		return fault("form", "%q is none of %s", r.Form, strings.Join(forms, ", "))
+	case r.Host != "" && checkHost(r.Host) != nil:
+		return fault("host", "%s; write a name, an address, *.NAME for all beneath it, or *", checkHost(r.Host))
 	case r.Command == "" && (r.Exact || r.Unresolved || r.Redirects):
 		return fault("rule", "exact, unresolved and redirects go with command")
 	case r.Action != Allow && (r.Exact || r.Unresolved || r.Redirects):
@@ -220,16 +222,4 @@ func glob(pattern, s string) bool {
 		s = s[i+len(p):]
 	}
 	return strings.HasSuffix(s, last)
-}
-
-// hostMatches compares names of hosts; "*." in front stands for any labels.
-func hostMatches(pattern, host string) bool {
-	pattern, host = strings.ToLower(strings.TrimSuffix(pattern, ".")), strings.ToLower(strings.TrimSuffix(host, "."))
-	if pattern == "*" {
-		return true
-	}
-	if suffix, ok := strings.CutPrefix(pattern, "*"); ok {
-		return strings.HasSuffix(host, suffix) && len(host) > len(suffix)
-	}
-	return pattern == host
 }

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -43,7 +44,8 @@ type Rule struct {
 	// for a line that cannot be read.
 	Form string
 
-	// Host is a name on the network; "*" in front of it stands for any labels.
+	// Host is a name on the network or an address; "*." in front of a name stands
+	// for any labels, and "*" for every host.
 	Host string
 
 	// Exact allows only the words of Command and none more.
@@ -140,7 +142,7 @@ func (p *Policy) Judge(r Request) Verdict {
 		if v := p.spoken(subject{host: r.Host, text: r.Host}); v.Action != "" {
 			return v
 		}
-		return Verdict{Action: Ask, Reason: "no rule speaks of " + short(r.Host)}
+		return Verdict{Action: Ask, Reason: cmp.Or(r.Why, "no rule speaks of "+short(r.Host))}
 	case r.Kind == Command:
 		return tool.stricter(p.judgeCommand(r.Command))
 	case len(r.Argv) > 0: // a program that the host chose, with a model's arguments
