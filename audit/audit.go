@@ -104,6 +104,8 @@ const (
 	KindRunOutcome      Kind = "run.outcome"      // how the work ended, before it is judged
 	KindRunJudged       Kind = "run.judged"       // the outputs are saved and judged
 	KindRunResumed      Kind = "run.resumed"      // another process goes on
+	KindNetworkIntent   Kind = "network.intent"   // another policy of the network is to be put in force
+	KindNetworkChanged  Kind = "network.changed"  // it was, or not
 )
 
 // Entry is what a caller gives to Append.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"time"
 
 	"github.com/rein-sh/rein/audit"
 )
@@ -66,8 +67,9 @@ func (s *Sandbox) conclude(ctx context.Context, r *Result) error {
 		outcome := callOutcome(Command{Tool: "wait"}, *r, nil)
 		var anchorErr error
 		r.Network, anchorErr = s.network(ctx, r.CallID, s.networkSeen(), &outcome)
-		outcome.explain(nil)
+		outcome.explain(r.CallID, nil)
 		err = also(anchorErr, s.append(audit.KindCallOutcome, r.CallID, outcome))
+		s.finish(r.CallID)
 	}
 	s.mask(r)
 	return err
@@ -88,6 +90,20 @@ func (s *Sandbox) leave(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.settled, id)
+	s.spans.leave(id)
+}
+
+// begin and finish say when a command runs.
+func (s *Sandbox) begin(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spans.begin(id, time.Now())
+}
+
+func (s *Sandbox) finish(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spans.finish(id, time.Now())
 }
 
 // Logs returns output of a background command from the byte at cursor, both

@@ -43,6 +43,9 @@ const (
 	CapExecdGuard       Capability = "execd_guard"        // user code can neither ask an execd for anything nor end it
 	CapTreeEnd          Capability = "tree_end"           // all that a command started ends with it, whatever it did to get away
 	CapUnprivileged     Capability = "unprivileged"       // commands hold no privileges and inherit nothing of execd's
+	CapNetworkAllow     Capability = "network_allow"      // what the policy names is reached, by name, and nothing else
+	CapNetworkAsk       Capability = "network_ask"        // a policy may leave targets to the owner; without one nothing leaves
+	CapNetworkLive      Capability = "network_live"       // the policy of a live sandbox can be changed
 )
 
 // Capabilities lists every capability in the order they are shown.
@@ -52,6 +55,7 @@ var Capabilities = []Capability{
 	CapNetworkDeny, CapNetworkRecord, CapSeparation, CapKernel,
 	CapLimitCPU, CapLimitMemory, CapLimitPIDs, CapLimitDisk,
 	CapConfine, CapStderrInSessions, CapSessions, CapPTY, CapNetworkRefuse, CapExecdGuard, CapTreeEnd, CapUnprivileged,
+	CapNetworkAllow, CapNetworkAsk, CapNetworkLive,
 }
 
 // CheckCapabilities returns an error for the first unknown name.

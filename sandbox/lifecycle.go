@@ -148,9 +148,7 @@ func (s *Sandbox) Kill(ctx context.Context) error {
 		s.ended = &Error{Kind: KindNotFound, Op: "kill", Subject: s.id, Err: errors.New("the sandbox has been killed")}
 		s.mu.Unlock()
 	}
-	if s.client != nil {
-		s.client.Close()
-	}
+	_ = s.release() // of what is gone
 	return also(err, recordErr, s.append(kind, "", LifecycleOutcome{
 		OK: err == nil, Verified: err == nil, DurationMS: s.since(start), Failure: failure(err)}))
 }

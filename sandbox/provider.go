@@ -10,9 +10,12 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/rein-sh/rein/egress/policy"
 )
 
 // Provider creates and ends sandboxes. All methods may be called concurrently.
@@ -81,6 +84,43 @@ type NetworkRecorder interface {
 	// hash chain. A provider may forget the oldest: then the first record's
 	// number says how many are missing, since they are numbered from 1.
 	NetworkRecords(ctx context.Context, id string, after uint64) (NetworkLog, error)
+}
+
+// Networker is implemented by providers with CapNetworkLive. Use SetNetwork of
+// this package, which checks for it in one place.
+type Networker interface {
+	// SetNetwork puts d in force in a live sandbox, and returns its generation,
+	// which counts from 1, the policy of the creation. Open connections that d
+	// does not allow are closed before it returns. A d that is invalid, or that
+	// the provider cannot honour, changes nothing.
+	SetNetwork(ctx context.Context, id string, d policy.Document) (generation uint64, err error)
+}
+
+// Attacher is implemented by providers with CapNetworkAsk: what a sandbox's
+// policy allows leaves only while an owner is attached. Every *Sandbox attaches,
+// from Create or Attach to Close.
+type Attacher interface {
+	// Attach holds an owner's connection until the Closer is closed. What the
+	// policy leaves open is asked of ask, concurrently, and denied when ask is
+	// nil, says no, or takes too long: an answer that comes later holds for the
+	// next attempt. The context of ask ends with the connection. When the last
+	// owner has gone, nothing leaves any more and open connections are closed;
+	// execd stays reachable, and the next owner finds the policy that was in
+	// force.
+	Attach(ctx context.Context, id string, ask func(context.Context, Question) bool) (io.Closer, error)
+}
+
+// Question is what a policy with rules or a default of "ask" leaves to a person:
+// whether a sandbox may connect to one target, now and again.
+type Question struct {
+	Name    string `json:"name,omitempty"` // empty for an address
+	Address string `json:"address,omitempty"`
+	Port    int    `json:"port"`
+	Proto   string `json:"proto"` // tls, http, tcp
+	Rule    string `json:"rule,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// CallID is the command that asks, where that is known.
+	CallID string `json:"call_id,omitempty"`
 }
 
 // Endpoint is how to reach one port of a sandbox.
@@ -160,6 +200,8 @@ type Spec struct {
 	Resources Resources `json:"resources,omitzero"`
 	// Mounts are the host paths the sandbox sees, none by default.
 	Mounts []Mount `json:"mounts,omitempty"`
+	// Network says what may leave. The zero Document: nothing.
+	Network policy.Document `json:"network,omitzero"`
 	// Require lists capabilities without which the sandbox must not be made.
 	Require []Capability `json:"require,omitempty"`
 }
@@ -186,8 +228,9 @@ type NetworkLog struct {
 	Last    uint64          `json:"last"` // sequence number of the newest record
 }
 
-// NetworkRecord is one target a sandbox tried to reach. Identical refusals
-// beyond a rate are folded: Count attempts between Time and Until.
+// NetworkRecord is one target a sandbox tried to reach, or one connection to it,
+// when that has ended. Identical refusals beyond a rate are folded: Count
+// attempts between Time and Until.
 type NetworkRecord struct {
 	Seq     uint64    `json:"seq"`
 	Time    time.Time `json:"time"`
@@ -200,4 +243,11 @@ type NetworkRecord struct {
 	Verdict string    `json:"verdict"` // deny, allow
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason"`
+	// BytesOut left the sandbox, BytesIn came back, within DurationMS.
+	BytesIn    int64 `json:"bytes_in,omitempty"`
+	BytesOut   int64 `json:"bytes_out,omitempty"`
+	DurationMS int64 `json:"duration_ms,omitempty"`
+	// Generation is the policy that it was judged by (Networker).
+	Generation uint64 `json:"generation,omitempty"`
+	Attribution
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/execd"
 )
 
@@ -23,11 +24,12 @@ type CreateIntent struct {
 	Resources Resources         `json:"resources,omitzero"`
 	Mounts    []Mount           `json:"mounts,omitempty"`
 	Require   []Capability      `json:"require,omitempty"`
+	Network   policy.Document   `json:"network,omitzero"`
 }
 
 func createIntent(p Provider, s Spec) CreateIntent {
 	return CreateIntent{Provider: p.Name(), Image: cmp.Or(s.Image, "host"), Cwd: s.Cwd, Env: names(s.Env), Labels: s.Labels,
-		TTLMS: s.TTL.Milliseconds(), Resources: s.Resources, Mounts: s.Mounts, Require: s.Require}
+		TTLMS: s.TTL.Milliseconds(), Resources: s.Resources, Mounts: s.Mounts, Require: s.Require, Network: s.Network}
 }
 
 func names(env map[string]string) []string { return slices.Sorted(maps.Keys(env)) }
@@ -133,8 +135,21 @@ type NetworkTarget struct {
 	Address string `json:"address,omitempty"`
 	Port    int    `json:"port,omitempty"`
 	Verdict string `json:"verdict"`
+	Rule    string `json:"rule,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Count   int    `json:"count"`
+	// Of a connection, see NetworkRecord.
+	BytesIn    int64  `json:"bytes_in,omitempty"`
+	BytesOut   int64  `json:"bytes_out,omitempty"`
+	DurationMS int64  `json:"duration_ms,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
+	Attribution
+}
+
+func targetOf(r NetworkRecord) NetworkTarget {
+	return NetworkTarget{Proto: r.Proto, Name: r.Name, Address: r.Address, Port: r.Port, Verdict: r.Verdict, Rule: r.Rule,
+		Reason: r.Reason, Count: r.Count, BytesIn: r.BytesIn, BytesOut: r.BytesOut, DurationMS: r.DurationMS,
+		Generation: r.Generation, Attribution: r.Attribution}
 }
 
 // Failure is an error in the record.
@@ -187,6 +202,17 @@ type FileOutcome struct {
 type LifecycleIntent struct {
 	// ExpiresAt is the end that a renewal asks for.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+// NetworkChange is the data of audit.KindNetworkIntent and KindNetworkChanged: a
+// policy that is, or was, to be put in force.
+type NetworkChange struct {
+	Network policy.Document `json:"network,omitzero"`
+	// Of the outcome.
+	OK         bool     `json:"ok"`
+	Generation uint64   `json:"generation,omitempty"`
+	DurationMS int64    `json:"duration_ms,omitempty"`
+	Failure    *Failure `json:"error,omitempty"`
 }
 
 // LifecycleOutcome is the data of the records of renewals, pauses and kills.

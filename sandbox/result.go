@@ -27,7 +27,7 @@ func omitted(o execd.Output) int64 { return o.Bytes - int64(len(o.Head)) - int64
 
 // explain sets Why: the cause of a failure in a few words, and what was denied
 // to the command meanwhile.
-func (o *CallOutcome) explain(err error) {
+func (o *CallOutcome) explain(callID string, err error) {
 	var why []string
 	switch {
 	case o.Failure != nil:
@@ -47,7 +47,7 @@ func (o *CallOutcome) explain(err error) {
 		why = append(why, fmt.Sprintf("exit code %d", *o.ExitCode))
 	}
 	for _, n := range o.Network {
-		if n.Verdict == "deny" && len(why) < 4 {
+		if n.Verdict == "deny" && n.Of(callID) && len(why) < 4 {
 			target := n.Name
 			if target == "" {
 				target = n.Address

@@ -53,6 +53,7 @@ func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 		return Result{}, err
 	}
 	start, since := s.opt.Now(), s.networkSeen()
+	s.begin(c.CallID)
 	s.settle(c.CallID) // the outcome is recorded here, whoever else asks for it
 	call := &call{sandbox: s, command: c, begun: time.Now(), started: make(chan struct{}), broken: make(chan struct{})}
 	r, err := call.run(ctx)
@@ -63,10 +64,12 @@ func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	}
 	var anchorErr error
 	r.Network, anchorErr = s.network(ctx, c.CallID, since, &outcome)
-	outcome.explain(err)
+	outcome.explain(c.CallID, err)
 	recordErr := s.append(audit.KindCallOutcome, c.CallID, outcome)
 	if r.Background {
 		s.leave(r.CallID)
+	} else {
+		s.finish(c.CallID)
 	}
 	s.mask(&r)
 	return r, also(err, anchorErr, recordErr)

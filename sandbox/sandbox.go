@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ type Sandbox struct {
 	features execd.Features
 	met      bool // features are known
 	id       string
+	owner    io.Closer // of an Attacher; nil otherwise. Closed as often as one likes
 
 	killing sync.Mutex // held by Kill
 
@@ -42,6 +44,7 @@ type Sandbox struct {
 	lastSeq  uint64          // newest network record seen
 	anchored string          // head of the network record in the audit
 	settled  map[string]bool // the calls whose outcome is recorded, or will be
+	spans    spans           // when calls ran
 }
 
 // Options say on whose behalf a sandbox is used and where that is recorded.
@@ -57,6 +60,9 @@ type Options struct {
 	// may not be overridden with a quiet environment for commands, where its execd
 	// has none of its own. Nil: nobody knows, and nothing is added.
 	Env map[string]string
+	// Ask answers what the network policy leaves open (Attacher), concurrently.
+	// Nil says no.
+	Ask func(context.Context, Question) bool
 	// Now is the clock of durations; nil is time.Now.
 	Now func() time.Time
 }
@@ -150,7 +156,7 @@ func Attach(ctx context.Context, p Provider, id string, o Options) (*Sandbox, er
 		return nil, err
 	}
 	if err := s.append(audit.KindSandboxAttached, "", s.info); err != nil {
-		return nil, err
+		return nil, also(err, s.release())
 	}
 	return s, nil
 }
@@ -169,15 +175,21 @@ func newSandbox(op string, p Provider, o Options) (*Sandbox, error) {
 func (s *Sandbox) connect(ctx context.Context, op string) error {
 	ctx, cancel := bounded(ctx, DefaultOpTimeout)
 	defer cancel()
+	if err := s.own(ctx, op); err != nil {
+		return err
+	}
 	ep, err := s.provider.Endpoint(ctx, s.id, execd.Port)
 	if err != nil {
-		return asError(op, s.id, err)
+		return also(asError(op, s.id, err), s.release())
 	}
 	s.client = execd.NewClient(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
 	if s.Info().State == StatePaused {
 		return nil // nothing inside answers; Resume asks
 	}
-	return s.meet(ctx, op)
+	if err := s.meet(ctx, op); err != nil {
+		return also(err, s.release())
+	}
+	return nil
 }
 
 // meet learns what execd can do and where the network record stands.
@@ -250,11 +262,9 @@ func (s *Sandbox) Metrics(ctx context.Context) (execd.Metrics, error) {
 	return m, s.fault(ctx, "metrics", s.id, err)
 }
 
-// Close releases the connections. The sandbox lives on until Kill or its TTL.
-func (s *Sandbox) Close() error {
-	s.client.Close()
-	return nil
-}
+// Close releases the connections. The sandbox lives on until Kill or its TTL,
+// with nothing leaving it unless another owns it (Attacher).
+func (s *Sandbox) Close() error { return asError("close", s.id, s.release()) }
 
 func (s *Sandbox) since(start time.Time) int64 { return s.opt.Now().Sub(start).Milliseconds() }
 

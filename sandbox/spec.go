@@ -6,6 +6,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/rein-sh/rein/egress/policy"
 )
 
 // Check reports the first thing in a Spec that no provider could honour, as
@@ -40,6 +42,9 @@ func (s Spec) Check() error {
 				return bad("mounts", "%q is not a clean absolute path", p)
 			}
 		}
+	}
+	if _, err := policy.Compile(s.Network); err != nil {
+		return badNetwork("create", err)
 	}
 	return CheckCapabilities(s.Require)
 }

@@ -122,6 +122,9 @@ func (m *Memory) check(ctx context.Context, spec sandbox.Spec) error {
 	if len(spec.Mounts) > 0 {
 		return refuse("mounts", "a sandbox in memory sees no host paths")
 	}
+	if !sandbox.DeniesAll(spec.Network) {
+		return refuse("network", "a sandbox in memory has no network, and reaches nothing")
+	}
 	report, err := m.Probe(ctx)
 	if err != nil {
 		return err
