@@ -90,7 +90,7 @@ type handler func(ctx context.Context, f *flow) error
 
 // handlers by the kinds of connections that policies tell apart.
 func handlers() map[policy.Proto]handler {
-	return map[policy.Proto]handler{policy.TCP: splice}
+	return map[policy.Proto]handler{policy.TCP: splice, policy.TLS: serveTLS, policy.HTTP: serveHTTP}
 }
 
 // refusal is the error of a connection that the policy or a limit forbids.

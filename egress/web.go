@@ -1,0 +1,295 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+const (
+	idleTimeout     = 5 * time.Minute  // of a client between requests
+	upstreamIdle    = 90 * time.Second // of a server between requests
+	continueTimeout = time.Second      // for a server to answer Expect: 100-continue
+	lingerTimeout   = 500 * time.Millisecond
+	lingerBytes     = 1 << 20
+
+	// firstUnused is how long the connection that was made with the flow
+	// waits for its first request. Servers close those of whom they hear
+	// nothing, which shows only when it is too late.
+	firstUnused = 5 * time.Second
+
+	// ruleHTTP is the Rule of what is not HTTP/1.1 as RFC 9112 says, whatever
+	// rule of the policy speaks of its host.
+	ruleHTTP = "http.framing"
+)
+
+// serveHTTP judges every request of a connection and carries those that may
+// pass.
+func serveHTTP(ctx context.Context, f *flow) error {
+	w := newWeb(f)
+	defer w.close()
+	serveConn(ctx, f.inside, w, func(err error) { f.deny(policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
+	return nil
+}
+
+// serveConn serves the requests of one connection until it ends, or ctx. It
+// sends the end of the connection and leaves closing it to the caller. fault
+// is told what is wrong with the client's HTTP, after which h is not asked.
+func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error)) {
+	in := newFramed(c, fault)
+	one := &oneConn{Conn: in, ended: make(chan struct{})}
+	requests := 0
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			one.handlers.Add(1)
+			defer one.handlers.Done()
+			requests++ // one after the other
+			if err := in.stands(requests); err != nil {
+				writePage(rw, r, http.StatusBadRequest, page{Rule: ruleHTTP, Reason: err.Error()})
+				return
+			}
+			h.ServeHTTP(rw, r)
+		}),
+		ReadHeaderTimeout:            idleTimeout, // a head that has begun has less: see framed
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               2 * maxHead,
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     log.New(io.Discard, "", 0),
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			if s == http.StateClosed || s == http.StateHijacked {
+				one.end()
+			}
+		},
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // nothing of it is waited for
+	defer stop()
+	_ = s.Serve(one) // says that one has ended
+	one.handlers.Wait()
+	in.linger()
+}
+
+// oneConn is a listener that accepts one connection and ends with it.
+type oneConn struct {
+	net.Conn
+	accepted, once sync.Once
+	ended          chan struct{}
+	handlers       sync.WaitGroup
+}
+
+func (l *oneConn) Accept() (c net.Conn, err error) {
+	l.accepted.Do(func() { c = l.Conn })
+	if c != nil {
+		return c, nil
+	}
+	<-l.ended
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) end() { l.once.Do(func() { close(l.ended) }) }
+
+func (l *oneConn) Close() error   { l.end(); return nil }
+func (l *oneConn) Addr() net.Addr { return l.LocalAddr() }
+
+// web carries requests to the host of one flow, over connections to what was
+// judged for it. It knows nothing of how the requests came.
+type web struct {
+	f         *flow
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+
+	mu    sync.Mutex
+	first net.Conn // made with the flow and not used yet
+}
+
+func newWeb(f *flow) *web {
+	w := &web{f: f, first: f.outside}
+	w.transport = &http.Transport{
+		DialContext:           w.dial,
+		DisableCompression:    true, // nothing is asked for that the client did not
+		MaxIdleConnsPerHost:   1,
+		IdleConnTimeout:       upstreamIdle,
+		ExpectContinueTimeout: continueTimeout,
+		Protocols:             new(http.Protocols),
+	}
+	w.transport.Protocols.SetHTTP1(true)
+	w.proxy = &httputil.ReverseProxy{
+		Rewrite:       w.rewrite,
+		Transport:     w.transport,
+		FlushInterval: -1, // at once
+		ErrorHandler:  w.fail,
+		ErrorLog:      log.New(io.Discard, "", 0),
+	}
+	return w
+}
+
+// close ends the connections that no request uses.
+func (w *web) close() { w.transport.CloseIdleConnections() }
+
+// ServeHTTP judges one request and carries it, or answers with the refusal.
+func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if err := w.judge(r); err != nil {
+		w.refuse(rw, r, err)
+		return
+	}
+	w.proxy.ServeHTTP(&answer{rw, isWebSocket(r.Header)}, r)
+}
+
+func (w *web) judge(r *http.Request) *refusal {
+	var refused *refusal
+	if errors.As(w.f.judgeHTTP(r.Host, r.Method, requestPath(r)), &refused) {
+		return refused
+	}
+	reason := ""
+	switch {
+	case r.Method == http.MethodConnect:
+		reason = "CONNECT is for the gateway's proxy, on its own address"
+	case r.URL.Scheme != "" && r.URL.Scheme != "http":
+		reason = "the target of the request has the scheme " + r.URL.Scheme
+	default:
+		return nil
+	}
+	return &refusal{policy.Verdict{Rule: ruleHTTP, Reason: reason}}
+}
+
+// requestPath is the path as it is sent.
+func requestPath(r *http.Request) string {
+	if path, ok := rawPath(r); ok {
+		return path
+	}
+	return r.URL.EscapedPath()
+}
+
+// rawPath returns the path as it came, when it can be sent like that: net/http
+// takes one that begins with two slashes for a host.
+func rawPath(r *http.Request) (string, bool) {
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	return path, strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//")
+}
+
+// rewrite makes of a request that came the one that goes out: the same, but
+// for what is about a single hop.
+func (w *web) rewrite(p *httputil.ProxyRequest) {
+	in, out := p.In, p.Out
+	out.URL = &url.URL{Scheme: "http", Host: w.f.to.String(), Path: in.URL.Path, RawPath: in.URL.RawPath,
+		RawQuery: in.URL.RawQuery, ForceQuery: in.URL.ForceQuery}
+	if path, ok := rawPath(in); ok {
+		out.URL.Opaque = path
+	}
+	out.Host = in.Host
+	out.Trailer = in.Trailer // filled in when the body ends
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, ok := in.Header[name]; ok {
+			out.Header[name] = values // the client's own
+		}
+	}
+	if !isWebSocket(in.Header) {
+		out.Header.Del("Connection")
+		out.Header.Del("Upgrade")
+	}
+}
+
+// dial connects to the flow's host: to what was judged, whatever it is asked.
+func (w *web) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	w.mu.Lock()
+	first := w.first
+	w.first = nil
+	w.mu.Unlock()
+	if first != nil {
+		if time.Since(w.f.begin) < firstUnused {
+			return first, nil
+		}
+		_ = first.Close() // nothing was sent
+	}
+	return w.f.dial(ctx)
+}
+
+// refuse answers a request that may not pass, and records it.
+func (w *web) refuse(rw http.ResponseWriter, r *http.Request, why *refusal) {
+	w.f.deny(why.verdict)
+	writePage(rw, r, http.StatusForbidden, page{Host: w.f.to.host(), Port: w.f.to.port, Rule: why.verdict.Rule, Reason: why.verdict.Reason})
+}
+
+// fail answers a request that could not be carried.
+func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
+	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: err.Error()}
+	var refused *refusal
+	var bad *framingError
+	switch {
+	case errors.As(err, &refused), errors.As(context.Cause(w.f.ctx), &refused):
+		w.refuse(rw, r, refused)
+	case errors.As(err, &bad):
+		p.Rule = ruleHTTP // it was recorded when it was found
+		writePage(rw, r, http.StatusBadRequest, p)
+	case errors.Is(err, context.Canceled): // the client has gone
+	default:
+		writePage(rw, r, http.StatusBadGateway, p)
+	}
+}
+
+// answer passes on what a server answered, without the fields that net/http
+// adds to the answers of its own handlers.
+type answer struct {
+	http.ResponseWriter
+	tunnel bool // was asked for: what follows the request is no HTTP
+}
+
+func (a *answer) WriteHeader(code int) {
+	h := a.Header()
+	if code >= 200 {
+		for _, name := range []string{"Content-Type", "Date"} {
+			if _, ok := h[name]; !ok {
+				h[name] = nil
+			}
+		}
+		if a.tunnel {
+			h.Set("Connection", "close")
+		}
+	}
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// deny records that something on the flow was refused, which goes on.
+func (f *flow) deny(v policy.Verdict) {
+	g := f.gateway
+	g.mu.Lock()
+	addr := f.to.addr
+	if f.to.name != "" {
+		addr = f.dialled
+	}
+	g.mu.Unlock()
+	a := Attempt{Time: time.Now(), Proto: policy.HTTP, Name: f.to.name, Address: addr, Port: f.to.port,
+		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, Generation: f.generation, LocalPort: f.from}
+	select {
+	case <-f.sought:
+		a.Owner = f.owner
+	default:
+	}
+	g.log.add(a)
+}
+
+// linger takes for a while what the client still sends, so that it can read
+// what it was answered before it is reset.
+func (f *framed) linger() {
+	if f.CloseWrite() == nil && f.Conn.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
+		_, _ = io.CopyN(io.Discard, f.Conn, lingerBytes) // whatever comes
+	}
+}
+
+// Close ends what is sent, and reads. The connection is its owner's to close.
+func (f *framed) Close() error {
+	return errors.Join(f.CloseWrite(), f.SetReadDeadline(time.Unix(1, 0)))
+}
