@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/run"
 )
 
 // read reads what the run has on record.
@@ -37,6 +38,8 @@ var outcomes = map[audit.Kind]audit.Kind{
 // and exactly one record of every call. What was under way when a process was
 // ended is explained by the record that another goes on, which follows it.
 func (j *judge) record() {
+	checked, wrong, err := run.Compare(j.Dir)
+	j.check(err == nil && len(wrong) == 0 && len(checked) > 0, "the run's files %v are not what its log says: %v, %v", checked, wrong, err)
 	v := audit.Verify(bytes.NewReader(j.audit), j.Report.AuditHead.String())
 	j.check(v.State == audit.Intact, "audit: %+v", v)
 	if len(j.records) == 0 {
