@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-
-	"golang.org/x/net/publicsuffix"
 )
 
 // MaxRules bounds the rules of a document, those of its bundles not counted.
@@ -293,7 +291,7 @@ func (c *compiler) host(path, host string, out *rule) {
 	if out.action == Deny {
 		return
 	}
-	if suffix, _ := publicsuffix.PublicSuffix(name); suffix == name {
+	if manyOwners(name) {
 		c.fault(path, "name hosts, or a wildcard over a name that has one owner", "anybody can have a name beneath %s", name)
 	}
 }

@@ -30,6 +30,20 @@ const (
 	Allow
 )
 
+// String returns deny, ask or allow.
+func (a Action) String() string {
+	switch a {
+	case Allow:
+		return ActionAllow
+	case Ask:
+		return ActionAsk
+	}
+	return ActionDeny
+}
+
+// MarshalText returns String.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
 // Stage is what the gateway knows when it asks.
 type Stage uint8
 
@@ -67,11 +81,11 @@ type Ranges func(netip.Addr) bool
 // Verdict is the answer to a Request, with what decided and why. The zero
 // Verdict denies.
 type Verdict struct {
-	Action   Action
-	Proto    Proto  // how an allowed connection is handled: TLS, HTTP or TCP
-	Rule     string // what decided, such as rules[2], bundles.pypi or address.private; RuleDefault when no rule matched
-	Reason   string // for people
-	Reported bool   // Action is Allow only because the policy is report_only; Rule and Reason say what would have refused it
+	Action   Action `json:"action"`
+	Proto    Proto  `json:"proto,omitempty"`    // how an allowed connection is handled: TLS, HTTP or TCP
+	Rule     string `json:"rule"`               // what decided, such as rules[2], bundles.pypi or address.private; RuleDefault when no rule matched
+	Reason   string `json:"reason"`             // for people
+	Reported bool   `json:"reported,omitempty"` // Action is Allow only because the policy is report_only; Rule and Reason say what would have refused it
 }
 
 // Allowed reports whether the connection may be made without asking.

@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"math"
+	"strings"
+)
+
+// What makes a label look like data. Names that people make up are shorter,
+// and their letters are not as evenly spread.
+const (
+	longLabel     = 40 // bytes, whatever is in it
+	hexLabel      = 16 // hexadecimal digits
+	base32Label   = 16
+	digitsLabel   = 10 // decimal digits alone
+	randomLabel   = 20
+	randomEntropy = 3.7 // bits a byte; English words have 3 or less at this length
+	longName      = 120
+)
+
+// Encoded returns the labels of a name that look like data rather than words:
+// hexadecimal, base32, long digits, of high entropy, or very long; of a very
+// long name, the longest one. It is a hint for who is asked, and decides
+// nothing: data can be made to look like words.
+func Encoded(name string) []string {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	var out []string
+	longest := ""
+	for label := range strings.SplitSeq(name, ".") {
+		if looksEncoded(label) {
+			out = append(out, label)
+		}
+		if len(label) > len(longest) {
+			longest = label
+		}
+	}
+	if out == nil && len(name) > longName {
+		out = append(out, longest)
+	}
+	return out
+}
+
+func looksEncoded(label string) bool {
+	if len(label) >= longLabel {
+		return true
+	}
+	if strings.HasPrefix(label, "xn--") {
+		return false
+	}
+	bare := strings.NewReplacer("-", "", "_", "").Replace(label)
+	digits := count(bare, "0123456789")
+	switch {
+	case len(bare) >= digitsLabel && digits == len(bare):
+		return true
+	case len(bare) >= hexLabel && count(bare, "0123456789abcdef") == len(bare) && digits >= 3:
+		return true
+	case len(bare) >= base32Label && count(bare, "abcdefghijklmnopqrstuvwxyz234567") == len(bare) && digits >= 2 && changes(bare) >= 4:
+		return true
+	}
+	return len(bare) >= randomLabel && digits >= 2 && changes(bare) >= 4 && entropy(bare) >= randomEntropy
+}
+
+func count(s, set string) (n int) {
+	for i := range len(s) {
+		if strings.IndexByte(set, s[i]) >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// changes counts how often letters and digits take turns: words with a number
+// at the end have one, data has many.
+func changes(s string) (n int) {
+	digit := func(c byte) bool { return c >= '0' && c <= '9' }
+	for i := 1; i < len(s); i++ {
+		if digit(s[i]) != digit(s[i-1]) {
+			n++
+		}
+	}
+	return n
+}
+
+// entropy of the bytes of s, in bits a byte.
+func entropy(s string) float64 {
+	var seen [256]int
+	for i := range len(s) {
+		seen[s[i]]++
+	}
+	sum := 0.0
+	for _, n := range seen {
+		if n > 0 {
+			p := float64(n) / float64(len(s))
+			sum -= p * math.Log2(p)
+		}
+	}
+	return sum
+}
