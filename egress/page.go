@@ -30,6 +30,9 @@ func writePage(rw http.ResponseWriter, r *http.Request, status int, p page) {
 	clear(h)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if r.Method == http.MethodConnect || isWebSocket(r.Header) {
+		h.Set("Connection", "close") // what follows the request is no HTTP
+	}
 	if asksForJSON(r) {
 		h.Set("Content-Type", "application/json")
 		rw.WriteHeader(status)

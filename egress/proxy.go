@@ -1,0 +1,272 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+// ProxyPort of the gateway's own addresses is an HTTP proxy, for programs that
+// know no other way out. It decides as the gateway does about connections that
+// are made directly.
+const ProxyPort = 3128
+
+const (
+	maxProxyConns = 256 // to the proxy; what they lead to is under Limits
+	proxyWindow   = bufferDefault
+
+	ruleProxy = "proxy" // the Rule of what nobody may ask of the proxy
+)
+
+// proxyServer is the proxy's listener: SYNs to it come to accept.
+type proxyServer struct {
+	g         *Gateway
+	forwarder *tcp.Forwarder
+
+	mu   sync.Mutex
+	open map[stack.TransportEndpointID]struct{} // connections, also half-open ones
+}
+
+func newProxyServer(g *Gateway) *proxyServer {
+	p := &proxyServer{g: g, open: map[stack.TransportEndpointID]struct{}{}}
+	p.forwarder = tcp.NewForwarder(g.stack, proxyWindow, maxProxyConns, p.serve)
+	return p
+}
+
+// isProxy reports whether a connection is to the proxy.
+func isProxy(to netip.AddrPort) bool {
+	return to.Port() == ProxyPort && (to.Addr() == gateway4 || to.Addr() == gateway6)
+}
+
+// accept takes a SYN, or has it reset and recorded when enough connections are
+// open.
+func (p *proxyServer) accept(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.open[id]; ok {
+		return true // a SYN once more: its answer is under way
+	}
+	if len(p.open) < maxProxyConns && p.forwarder.HandlePacket(id, pkt) {
+		p.open[id] = struct{}{}
+		return true
+	}
+	p.g.refuseLink(policy.TCP, destination(id), fmt.Sprintf("%d connections to the proxy are open", len(p.open)))
+	return false
+}
+
+// serve runs one connection, in a goroutine of the forwarder.
+func (p *proxyServer) serve(r *tcp.ForwarderRequest) {
+	id := r.ID()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, id)
+	}()
+	if !p.g.use() {
+		r.Complete(true)
+		return
+	}
+	defer p.g.users.Done()
+
+	var wq waiter.Queue
+	ep, err := r.CreateEndpoint(&wq) // waits; closing the gateway ends it
+	r.Complete(false)
+	if err != nil {
+		return
+	}
+	c := &insideConn{gonet.NewTCPConn(&wq, ep), ep}
+	v := &proxyConn{g: p.g, inside: c, to: destination(id), from: id.RemotePort}
+	serveConn(p.g.ctx, c, v, func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
+	v.leave()
+	timeout := tcpip.TCPUserTimeoutOption(closeTimeout)
+	_ = ep.SetSockOpt(&timeout) // fails only for a negative value
+	_ = c.Close()               // never fails; what was written is sent
+}
+
+// proxyConn is a client's connection to the proxy. Its requests come one after
+// the other.
+type proxyConn struct {
+	g      *Gateway
+	inside *insideConn
+	to     netip.AddrPort // the proxy, as the client knows it
+	from   uint16
+
+	web *web // of the last request's host; nil for none
+}
+
+// leave ends the connection to the last request's host.
+func (p *proxyConn) leave() {
+	if p.web != nil {
+		p.web.close()
+		p.web.f.end(nil)
+		p.web = nil
+	}
+}
+
+// ServeHTTP answers CONNECT, and requests for an absolute http URL.
+func (p *proxyConn) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	to, err := p.target(r)
+	switch {
+	case err != nil:
+		v := policy.Verdict{Rule: ruleProxy, Reason: err.Error()}
+		p.deny(to, v)
+		writePage(rw, r, http.StatusForbidden, page{Rule: v.Rule, Reason: v.Reason})
+	case r.Method == http.MethodConnect:
+		p.leave()
+		p.connect(rw, r, to)
+	default:
+		p.forward(rw, r, to)
+	}
+}
+
+// target is where a request leads.
+func (p *proxyConn) target(r *http.Request) (endpoint, error) {
+	host, port := r.URL.Hostname(), r.URL.Port()
+	switch {
+	case r.Method == http.MethodConnect:
+		var err error
+		if host, port, err = net.SplitHostPort(r.RequestURI); err != nil {
+			return endpoint{}, errors.New("CONNECT is for a host and a port")
+		}
+	case r.URL.Host == "":
+		return endpoint{}, errors.New("this is a proxy: a request for a server's own path leads nowhere")
+	case r.URL.Scheme != "http":
+		return endpoint{}, fmt.Errorf("a request for %s is made with CONNECT", (&url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host}).String())
+	case port == "":
+		port = "80"
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return endpoint{}, errors.New("no such port")
+	}
+	return p.g.written(host, uint16(n))
+}
+
+// written is what a host in text and a port are: the same as they would be in
+// a connection made directly.
+func (g *Gateway) written(host string, port uint16) (endpoint, error) {
+	if addr, err := policy.ParseAddr(host); err == nil {
+		if name, ok := g.names.lookup(addr); ok {
+			return endpoint{name: name, port: port}, nil
+		}
+		return endpoint{addr: addr, port: port}, nil
+	}
+	name, err := policy.Canonical(host)
+	return endpoint{name: name, port: port}, err
+}
+
+// open makes the connection to where a request leads. When it may not be, or
+// cannot, the request has been answered and the result is nil.
+func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *flow {
+	f, refused := p.g.newFlow(to, p.from)
+	if refused != nil {
+		f.record(refused)
+		p.answer(rw, r, to, refused)
+		return nil
+	}
+	err := error(nil)
+	if r.Method != http.MethodConnect && f.verdict.Proto != policy.HTTP {
+		err = &refusal{policy.Verdict{Rule: f.verdict.Rule, Reason: fmt.Sprintf("it allows %s on port %d, and this is http", f.verdict.Proto, to.port)}}
+	}
+	if err == nil && to.name != "" { // as if it had been asked for
+		_, _, err = p.g.names.bind(to.name, f.verdict.Rule)
+	}
+	if err == nil {
+		err = f.connect()
+	}
+	if err != nil {
+		f.end(err)
+		p.answer(rw, r, to, err)
+		return nil
+	}
+	return f
+}
+
+// answer says why a request leads nowhere.
+func (p *proxyConn) answer(rw http.ResponseWriter, r *http.Request, to endpoint, err error) {
+	status, say := http.StatusBadGateway, page{Host: to.host(), Port: to.port, Reason: err.Error()}
+	var refused *refusal
+	if errors.As(err, &refused) {
+		status, say.Rule, say.Reason = http.StatusForbidden, refused.verdict.Rule, refused.verdict.Reason
+	}
+	writePage(rw, r, status, say)
+}
+
+// forward carries one request, over the connection of the one before when it
+// leads to the same place.
+func (p *proxyConn) forward(rw http.ResponseWriter, r *http.Request, to endpoint) {
+	if p.web == nil || p.web.f.to != to || p.web.f.ctx.Err() != nil {
+		p.leave()
+		f := p.open(rw, r, to)
+		if f == nil {
+			return
+		}
+		p.web = newWeb(f)
+	}
+	p.web.ServeHTTP(rw, r)
+}
+
+// connect makes the rest of the connection one to a host, which is served as if
+// it had been made directly.
+func (p *proxyConn) connect(rw http.ResponseWriter, r *http.Request, to endpoint) {
+	f := p.open(rw, r, to)
+	if f == nil {
+		return
+	}
+	c, rest, err := http.NewResponseController(rw).Hijack()
+	if err == nil {
+		_, err = c.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n"))
+	}
+	if err != nil {
+		f.end(err)
+		return
+	}
+	t := &tunnel{Conn: c, in: rest.Reader, under: p.inside}
+	f.inside = t
+	if err = f.run(); err == nil && context.Cause(f.ctx) == nil {
+		f.forget(t) // it is closed as the client's connection is
+	}
+	f.end(err)
+}
+
+// deny records what was refused before it led anywhere.
+func (p *proxyConn) deny(to endpoint, v policy.Verdict) {
+	a := Attempt{Time: time.Now(), Proto: policy.HTTP, Name: to.name, Address: to.addr, Port: to.port,
+		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, LocalPort: p.from}
+	if to == (endpoint{}) {
+		a.Address, a.Port = p.to.Addr(), p.to.Port()
+	}
+	_, a.Generation = p.g.inForce()
+	p.g.log.add(a)
+}
+
+// tunnel is a client's connection to the proxy after CONNECT.
+type tunnel struct {
+	net.Conn
+	in    *bufio.Reader
+	under *insideConn
+}
+
+func (t *tunnel) Read(p []byte) (int, error) { return t.in.Read(p) }
+
+// CloseWrite passes the end of what the host sends on.
+func (t *tunnel) CloseWrite() error { return t.under.CloseWrite() }
+
+// Abort resets the client's connection.
+func (t *tunnel) Abort() { t.under.Abort() }
