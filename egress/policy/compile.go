@@ -63,6 +63,12 @@ func (r *rule) says() string {
 			fmt.Fprintf(&b, " (%s)", p.proto)
 		}
 	}
+	if len(r.methods) > 0 {
+		b.WriteString(", methods " + strings.Join(r.methods, ", "))
+	}
+	if len(r.paths) > 0 {
+		b.WriteString(", paths " + strings.Join(r.paths, ", "))
+	}
 	return b.String()
 }
 
@@ -158,7 +164,7 @@ func (c *compiler) limits() {
 // rule adds one rule, or faults.
 func (c *compiler) rule(path string, r Rule) {
 	before := len(c.faults)
-	out := &rule{index: len(c.policy.rules), id: path, class: Public, methods: r.Methods, paths: r.Paths}
+	out := &rule{index: len(c.policy.rules), id: path, class: Public, methods: slices.Clone(r.Methods), paths: slices.Clone(r.Paths)}
 	switch r.Action {
 	case "", ActionAllow:
 		out.action = Allow
@@ -370,6 +376,9 @@ func (c *compiler) visible(path string, r Rule, out *rule) {
 	}
 	if slices.ContainsFunc(out.ports, func(p portOf) bool { return p.proto != HTTP }) {
 		c.fault(key, "leave them out, or write proto: http", "they cannot be seen in %s, which passes through as it is", "tls and tcp")
+	}
+	if r.CIDR != "" {
+		c.fault(key, "name the host", "a rule about addresses cannot name methods or paths")
 	}
 	for i, m := range r.Methods {
 		if m == "" || strings.ContainsFunc(m, func(r rune) bool { return r < 'A' || r > 'Z' }) {

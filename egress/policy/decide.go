@@ -177,11 +177,10 @@ func (p *Policy) judge(f *found, port uint16) Verdict {
 	if r == nil {
 		return p.byDefault(f, port)
 	}
-	v := Verdict{Action: r.action, Proto: proto, Rule: r.id, Reason: r.reason}
 	if r.action == Deny {
-		return p.lift(v, port)
+		return p.lift(Verdict{Rule: r.id, Reason: r.reason}, port)
 	}
-	return v
+	return Verdict{Action: r.action, Proto: proto, Rule: r.id, Reason: r.reason}
 }
 
 // byDefault is the verdict on what no rule speaks of.

@@ -27,10 +27,16 @@ func (p *Policy) http(r Request, v Verdict) Verdict {
 
 // hostIs reports whether Host names what was connected to.
 func hostIs(r Request) bool {
-	host, port := r.Host, ""
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") && strings.Count(host, ":") == 1+strings.Count(host[:max(0, strings.LastIndexByte(host, ']'))], ":") {
-		host, port = host[:i], host[i+1:]
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || uint16(n) != r.Port || strings.HasPrefix(port, "+") {
+	host, port, found := strings.Cut(r.Host, ":")
+	if strings.HasPrefix(r.Host, "[") {
+		end := strings.IndexByte(r.Host, ']') + 1
+		host, port = r.Host[:end], r.Host[end:]
+		if port, found = strings.CutPrefix(port, ":"); !found && port != "" {
+			return false
+		}
+	}
+	if found {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || uint16(n) != r.Port {
 			return false
 		}
 	}
@@ -42,20 +48,22 @@ func hostIs(r Request) bool {
 	return err == nil && addr == r.Addr.WithZone("").Unmap()
 }
 
-// visible judges method and path, once it is known that the target may be
-// reached: of the rules that allow it, one must allow them.
+// visible judges method and path, once it is known that the name may be
+// reached: one of the rules that allow it must allow them. What a rule with
+// methods or paths does not allow is denied, whatever the default.
 func (p *Policy) visible(r Request, v Verdict) Verdict {
-	var f found
-	if r.Name != "" {
-		p.named(r.Name, &f)
-	} else {
-		p.covering(r.Addr.WithZone("").Unmap(), &f)
+	if r.Name == "" { // rules about addresses have neither
+		return v
 	}
+	var f found
+	p.named(r.Name, &f)
 	limited := false
-	for i := range f.n {
-		rule := f.at(i)
-		if _, ok := rule.on(r.Port); !ok || rule.action != Allow {
+	for _, rule := range f.sorted() {
+		if _, ok := rule.on(r.Port); !ok {
 			continue
+		}
+		if rule.action == Deny { // of an ordered policy
+			break
 		}
 		if len(rule.methods)+len(rule.paths) == 0 {
 			return v
@@ -66,10 +74,10 @@ func (p *Policy) visible(r Request, v Verdict) Verdict {
 			return v
 		}
 	}
-	if !limited { // allowed by default, or asked for
+	if !limited { // allowed by default
 		return v
 	}
-	refused := Verdict{Proto: v.Proto, Rule: v.Rule, Reason: fmt.Sprintf("no rule allows %s %s; %s", quote(r.Method), quote(r.Path), v.Reason)}
+	refused := Verdict{Rule: v.Rule, Reason: fmt.Sprintf("no rule allows %s %s; %s", quote(r.Method), quote(r.Path), v.Reason)}
 	if path, _, _ := strings.Cut(r.Path, "?"); !plainPath(path) {
 		refused.Rule, refused.Reason = rulePath, fmt.Sprintf("the path %s is not in its plain form", quote(r.Path))
 	}
