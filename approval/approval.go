@@ -139,7 +139,8 @@ type Question struct {
 	// Rule and Why say which rule asks, about which part of it.
 	Rule string `json:"rule,omitempty"`
 	Why  string `json:"why"`
-	// Of a host, see Domain and Odd.
+	// Of a host: Domain is the part of its name that somebody has registered, Odd
+	// what of the name looks like data, or like another name.
 	Host   string   `json:"host,omitempty"`
 	Domain string   `json:"domain,omitempty"`
 	Port   int      `json:"port,omitempty"`

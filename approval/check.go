@@ -141,9 +141,9 @@ func (g *Gate) question(r Request, v Verdict, files map[string]string) Question 
 	q := Question{RunID: g.o.RunID, CallID: r.CallID, Kind: r.Kind, Tool: r.Tool, Rule: v.Rule, Why: g.show(v.Reason), Files: files,
 		Cwd: g.show(r.Cwd), Hash: hashOf(r, files)}
 	if r.Kind == Host {
-		q.Host, q.Domain, q.Port = g.show(r.Host), g.show(Domain(r.Host)), r.Port
-		for _, odd := range Odd(r.Host) {
-			q.Odd = append(q.Odd, g.show(odd))
+		q.Host, q.Domain, q.Port = g.show(r.Host), g.show(domain(r.Host)), r.Port
+		for _, why := range odd(r.Host) {
+			q.Odd = append(q.Odd, g.show(why))
 		}
 	}
 	q.Hidden = strings.ContainsFunc(text, evidence.Hidden)

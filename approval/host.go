@@ -1,85 +1,41 @@
 package approval
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 
 	"golang.org/x/net/idna"
-	"golang.org/x/net/publicsuffix"
 
 	"github.com/rein-sh/rein/egress/policy"
 )
 
-// Domain is the part of a host's name that somebody registered: who it is that
-// would be reached. It is empty for an address, and for a name that no registry
-// gives away.
-func Domain(host string) string {
-	if _, err := netip.ParseAddr(host); err == nil {
+// domain is whom a host's name belongs to; empty for an address.
+func domain(host string) string {
+	if _, err := policy.ParseAddr(host); err == nil {
 		return ""
 	}
-	domain, err := publicsuffix.EffectiveTLDPlusOne(host)
-	if err != nil {
-		return ""
-	}
-	return domain
+	return policy.Registrable(host)
 }
 
-// Bounds of what a name of people's making looks like.
-const (
-	longLabel  = 16 // characters; shorter ones carry little
-	longPrefix = 64 // of all that stands before the domain
-)
-
-// Odd says what of a host's name does not look as if a person had chosen it: a
+// odd says what of a host's name does not look as if a person had chosen it: a
 // name is sent to its owner by being asked for, and can carry data there.
-func Odd(host string) []string {
-	var odd []string
-	before := strings.TrimSuffix(strings.TrimSuffix(host, Domain(host)), ".")
-	if _, err := netip.ParseAddr(host); err == nil {
-		before = ""
+func odd(host string) []string {
+	if _, err := policy.ParseAddr(host); err == nil {
+		return nil
 	}
-	if len(before) > longPrefix {
-		odd = append(odd, fmt.Sprintf("%d characters stand before the domain, which could be data", len(before)))
+	var all []string
+	for _, label := range policy.Encoded(host) {
+		all = append(all, label+" looks like data, not like a name")
 	}
 	for label := range strings.SplitSeq(host, ".") {
-		if strings.HasPrefix(label, "xn--") {
-			if text, err := idna.Display.ToUnicode(label); err == nil && text != label {
-				odd = append(odd, label+" is shown as "+text+" elsewhere, and may look like another name")
-			}
-		} else if encoded(label) {
-			odd = append(odd, label+" looks like encoded data")
+		if !strings.HasPrefix(label, "xn--") {
+			continue
+		}
+		if text, err := idna.Display.ToUnicode(label); err == nil && text != label {
+			all = append(all, label+" is shown as "+text+" elsewhere, and may look like another name")
 		}
 	}
-	return odd
-}
-
-// encoded reports whether a label looks like hexadecimal, base32 or base64 more
-// than like words: it is long, and has digits all over, or hardly any vowels.
-func encoded(label string) bool {
-	plain := strings.ReplaceAll(label, "-", "")
-	if len(plain) < longLabel {
-		return false
-	}
-	digits, vowels, changes := 0, 0, 0
-	was := false
-	for i, c := range []byte(plain) {
-		is := c >= '0' && c <= '9'
-		switch {
-		case is:
-			digits++
-		case strings.IndexByte("aeiouy", c) >= 0:
-			vowels++
-		}
-		if i > 0 && is != was {
-			changes++
-		}
-		was = is
-	}
-	letters := len(plain) - digits
-	return changes >= 4 || digits*2 >= len(plain) || vowels*6 < letters
+	return all
 }
 
 // hostText is what a person reads of a host: who it belongs to comes first.
@@ -92,11 +48,11 @@ func hostText(r Request) string {
 		target += " (" + r.Proto + ")"
 	}
 	text := target
-	if domain := Domain(r.Host); domain != "" && domain != r.Host {
-		text = domain + ": " + target
+	if owner := domain(r.Host); owner != "" && owner != r.Host {
+		text = owner + ": " + target
 	}
-	for _, odd := range Odd(r.Host) {
-		text += "\nlook at it: " + odd
+	for _, why := range odd(r.Host) {
+		text += "\nlook at it: " + why
 	}
 	for _, doing := range r.Doing {
 		text += "\nwhile it works on " + doing
@@ -140,16 +96,4 @@ func hostMatches(pattern, host string) bool {
 		return strings.HasSuffix(host, "."+canonicalHost(beneath))
 	}
 	return canonicalHost(pattern) == host
-}
-
-// HostPatterns are the hosts that the rules of a policy are about.
-func (p *Policy) HostPatterns() []string {
-	var all []string
-	for _, r := range p.rules {
-		if r.Host != "" {
-			all = append(all, r.Host)
-		}
-	}
-	slices.SortFunc(all, cmp.Compare)
-	return slices.Compact(all)
 }

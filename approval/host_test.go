@@ -10,39 +10,22 @@ import (
 	"github.com/rein-sh/rein/approval"
 )
 
-func TestDomain(t *testing.T) {
-	t.Parallel()
-	for host, want := range map[string]string{
-		"example.com": "example.com", "a.b.example.co.uk": "example.co.uk", "x.github.io": "x.github.io",
-		"co.uk": "", "192.0.2.1": "", "2001:db8::1": "", "localhost": "",
-	} {
-		if got := approval.Domain(host); got != want {
-			t.Errorf("%s belongs to %q, want %q", host, got, want)
-		}
-	}
-}
-
-// Names that carry data are told from those that people choose.
+// Names that carry data, or look like others, are told from those that people
+// choose.
 func TestOdd(t *testing.T) {
 	t.Parallel()
-	for _, host := range []string{
-		"example.com", "files.pythonhosted.org", "storage.googleapis.com", "objects-origin.githubusercontent.com",
-		"release-assets.githubusercontent.com", "registry-1.docker.io", "production.cloudflare.docker.com", "192.0.2.1",
-		"internationalization.example.org", "my-company-internal-registry.example.org", "us-east-1.amazonaws.com",
-	} {
-		if odd := approval.Odd(host); odd != nil {
-			t.Errorf("%s: %q", host, odd)
-		}
-	}
+	p := saying(approval.Decision{})
+	d := newDesk(t, nil, p)
 	for host, want := range map[string]string{
-		"6d7920736563726574206b6579.example.com":         "encoded",
-		"mfrggzdfmztwq2lknnwg23tpobyxe43u.example.com":   "encoded",
-		"c2vjcmv0ihrva2vuigrhdge.example.com":            "encoded",
-		"xn--pypal-4ve.com":                              "may look like another name",
-		strings.Repeat("all.of.this.", 8) + "example.com": "could be data",
+		"example.com": "", "files.pythonhosted.org": "", "registry-1.docker.io": "", "192.0.2.1": "", "us-east-1.amazonaws.com": "",
+		"6d7920736563726574206b6579.example.com":       "looks like data",
+		"mfrggzdfmztwq2lknnwg23tpobyxe43u.example.com": "looks like data",
+		"xn--pypal-4ve.com":                            "may look like another name",
 	} {
-		if odd := strings.Join(approval.Odd(host), "\n"); !strings.Contains(odd, want) {
-			t.Errorf("%s: %q", host, odd)
+		check(t, d, approval.Request{Kind: approval.Host, Host: host, Port: 443, Proto: "tls"})
+		q := p.asked[len(p.asked)-1]
+		if odd := strings.Join(q.Odd, "\n"); (odd == "") != (want == "") || !strings.Contains(odd, want) || !strings.Contains(q.Text, odd) {
+			t.Errorf("%s: %q in %q", host, odd, q.Text)
 		}
 	}
 }
@@ -56,7 +39,7 @@ func TestHostQuestion(t *testing.T) {
 		Doing: []string{"run_command: curl https://…"}, Why: "rules[0] asks about *.t.example.com"})
 	q := p.asked[0]
 	want := "example.com: 6d7920736563726574206b6579.t.example.com port 443 (tls)\n" +
-		"look at it: 6d7920736563726574206b6579 looks like encoded data\nwhile it works on run_command: curl https://…"
+		"look at it: 6d7920736563726574206b6579 looks like data, not like a name\nwhile it works on run_command: curl https://…"
 	if q.Text != want || q.Domain != "example.com" || q.Port != 443 || len(q.Odd) != 1 || q.Why != "rules[0] asks about *.t.example.com" {
 		t.Errorf("%+v", q)
 	}
