@@ -54,7 +54,7 @@ var bundleHosts = sync.OnceValue(func() []BundleHost {
 func Bundles() []string {
 	var names []string
 	for _, h := range bundleHosts() {
-		if !slices.Contains(names, h.Bundle) {
+		if h.Bundle != "" && !slices.Contains(names, h.Bundle) {
 			names = append(names, h.Bundle)
 		}
 	}
@@ -77,7 +77,7 @@ func Bundle(name string) []BundleHost {
 	}
 	var out []BundleHost
 	for _, h := range bundleHosts() {
-		if h.Bundle == key {
+		if h.Bundle == key && key != "" {
 			h.Ports = slices.Clone(h.Ports)
 			out = append(out, h)
 		}

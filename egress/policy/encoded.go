@@ -8,13 +8,15 @@ import (
 // What makes a label look like data. Names that people make up are shorter,
 // and their letters are not as evenly spread.
 const (
-	longLabel     = 40 // bytes, whatever is in it
-	hexLabel      = 16 // hexadecimal digits
-	base32Label   = 16
-	digitsLabel   = 10 // decimal digits alone
-	randomLabel   = 20
-	randomEntropy = 3.7 // bits a byte; English words have 3 or less at this length
-	longName      = 120
+	longLabel      = 40 // bytes, whatever is in it
+	hexLabel       = 16 // hexadecimal digits
+	base32Label    = 16
+	digitsLabel    = 10 // decimal digits alone
+	consonantLabel = 12
+	consonantRun   = 8
+	randomLabel    = 20
+	randomEntropy  = 3.7 // bits a byte; English words have 3 or less at this length
+	longName       = 120
 )
 
 // Encoded returns the labels of a name that look like data rather than words:
@@ -46,17 +48,45 @@ func looksEncoded(label string) bool {
 	if strings.HasPrefix(label, "xn--") {
 		return false
 	}
-	bare := strings.NewReplacer("-", "", "_", "").Replace(label)
-	digits := count(bare, "0123456789")
-	switch {
-	case len(bare) >= digitsLabel && digits == len(bare):
-		return true
-	case len(bare) >= hexLabel && count(bare, "0123456789abcdef") == len(bare) && digits >= 3:
-		return true
-	case len(bare) >= base32Label && count(bare, "abcdefghijklmnopqrstuvwxyz234567") == len(bare) && digits >= 2 && changes(bare) >= 4:
+	if random(strings.NewReplacer("-", "", "_", "").Replace(label)) {
 		return true
 	}
-	return len(bare) >= randomLabel && digits >= 2 && changes(bare) >= 4 && entropy(bare) >= randomEntropy
+	for part := range strings.FieldsFuncSeq(label, func(r rune) bool { return r == '-' || r == '_' }) {
+		if random(part) {
+			return true
+		}
+	}
+	return false
+}
+
+// random reports whether letters and digits without hyphens look like data.
+func random(s string) bool {
+	digits := count(s, "0123456789")
+	switch {
+	case len(s) >= digitsLabel && digits == len(s):
+		return true
+	case len(s) >= hexLabel && count(s, "0123456789abcdef") == len(s) && digits >= 3:
+		return true
+	case len(s) >= base32Label && count(s, "abcdefghijklmnopqrstuvwxyz234567") == len(s) && digits >= 2 && changes(s) >= 4:
+		return true
+	case len(s) >= consonantLabel && consonants(s) >= consonantRun:
+		return true
+	}
+	return len(s) >= randomLabel && digits >= 2 && changes(s) >= 4 && entropy(s) >= randomEntropy
+}
+
+// consonants is the longest run of letters without a vowel.
+func consonants(s string) (most int) {
+	run := 0
+	for i := range len(s) {
+		if s[i] < 'a' || s[i] > 'z' || strings.IndexByte("aeiouy", s[i]) >= 0 {
+			run = 0
+			continue
+		}
+		run++
+		most = max(most, run)
+	}
+	return most
 }
 
 func count(s, set string) (n int) {
