@@ -73,6 +73,12 @@ var special = slices.Concat(metadata,
 	prefixes(Reserved, "192.0.0.0/24", "192.88.99.0/24", "240.0.0.0/4", "100::/64", "2001::/23", "5f00::/16"),
 )
 
+// The same, apart.
+var (
+	special4 = slices.DeleteFunc(slices.Clone(special), func(s classified) bool { return s.prefix.Addr().Is6() })
+	special6 = slices.DeleteFunc(slices.Clone(special), func(s classified) bool { return s.prefix.Addr().Is4() })
+)
+
 var (
 	names4 = netip.MustParsePrefix(Names4)
 	names6 = netip.MustParsePrefix(Names6)
@@ -104,7 +110,11 @@ func ClassOf(addr netip.Addr) Class {
 // assigned there is none.
 func classOf(addr netip.Addr) (Class, netip.Prefix) {
 	addr = addr.WithZone("").Unmap()
-	for _, s := range special {
+	ranges := special6
+	if addr.Is4() {
+		ranges = special4
+	}
+	for _, s := range ranges {
 		if s.prefix.Contains(addr) {
 			return s.class, s.prefix
 		}

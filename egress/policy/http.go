@@ -103,8 +103,11 @@ func (r *rule) sees(method, path string) bool {
 
 // split reads what a connection is to: a name, or an address in text.
 func split(target string) (string, netip.Addr) {
-	if addr, err := ParseAddr(target); err == nil {
-		return "", addr
+	last := strings.TrimSuffix(target, ".")
+	if strings.Contains(target, ":") || isNumber(last[strings.LastIndexByte(last, '.')+1:]) { // otherwise it is no address
+		if addr, err := ParseAddr(target); err == nil {
+			return "", addr
+		}
 	}
 	return target, netip.Addr{}
 }
