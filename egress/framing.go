@@ -136,6 +136,11 @@ func (f *framed) takeHead() ([]byte, error) {
 			}
 			return nil, err
 		}
+		if len(head) == 0 { // who speaks another protocol may be waiting for an answer
+			if _, err := parseRequestLine(line); err != nil {
+				return nil, err
+			}
+		}
 		if len(head)+len(line) > maxHead {
 			return nil, faulty("the head of a request has more than %d bytes", maxHead)
 		}
@@ -156,7 +161,7 @@ func (f *framed) line() ([]byte, error) {
 		return nil, io.ErrUnexpectedEOF
 	case err != nil:
 		return nil, err
-	case bytes.IndexByte(line, '\r') != len(line)-2:
+	case len(line) < 2 || bytes.IndexByte(line, '\r') != len(line)-2:
 		return nil, faulty("a line does not end in CR LF, or has a CR elsewhere")
 	}
 	return line, nil
@@ -188,6 +193,7 @@ func (f *framed) pass(p []byte, next func(*framed, []byte) (int, error)) (int, e
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
+	f.end = err
 	return n, err
 }
 

@@ -19,7 +19,7 @@ type frame struct {
 // 9112 lets a recipient be. Errors are *framingError.
 func parseFrame(head []byte) (frame, error) {
 	lines := bytes.SplitAfter(head, []byte("\r\n"))
-	minor, err := parseRequestLine(string(bytes.TrimSuffix(lines[0], []byte("\r\n"))))
+	minor, err := parseRequestLine(lines[0])
 	if err != nil {
 		return frame{}, err
 	}
@@ -41,6 +41,9 @@ func parseFrame(head []byte) (frame, error) {
 				return frame{}, faulty("it expects %q", value)
 			}
 		}
+	}
+	if len(hosts) > 1 {
+		return frame{}, faulty("a request has %d Host fields", len(hosts))
 	}
 	f, err := parseLength(lengths, codings, minor)
 	if err != nil {
@@ -69,8 +72,8 @@ func (f *frame) confirm(head []byte, hosts []string) error {
 }
 
 // parseRequestLine returns the minor version.
-func parseRequestLine(line string) (minor int, err error) {
-	parts := strings.Split(line, " ")
+func parseRequestLine(line []byte) (minor int, err error) {
+	parts := strings.Split(string(bytes.TrimSuffix(line, []byte("\r\n"))), " ")
 	if len(parts) != 3 {
 		return 0, faulty("the first line of a request is malformed")
 	}
@@ -93,12 +96,12 @@ func parseRequestLine(line string) (minor int, err error) {
 }
 
 // checkTarget checks the form of the target (RFC 9112 3.2), and that its host is
-// that of the Host field, which there must be. Old clients send none with
-// CONNECT.
+// that of the Host field, which there must be. Some clients send none with
+// CONNECT: Python's did until 3.12.
 func checkTarget(r *http.Request, hosts []string) error {
 	switch {
-	case len(hosts) > 1, len(hosts) == 0 && r.Method != http.MethodConnect:
-		return faulty("a request has %d Host fields", len(hosts))
+	case len(hosts) == 0 && r.Method != http.MethodConnect:
+		return faulty("a request has no Host field")
 	case r.Method == http.MethodConnect:
 		if strings.ContainsAny(r.RequestURI, "/@?#") {
 			return faulty("the target of CONNECT is not a host with a port")
