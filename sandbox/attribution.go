@@ -51,57 +51,52 @@ func (s spans) leave(id string) {
 	}
 }
 
-// finish ends a command, and forgets those that no running one overlaps.
+// keptSpans is how many commands that have ended are remembered: a connection
+// is recorded when it ends, which may be after its command.
+const keptSpans = 64
+
+// finish ends a command, and forgets the oldest of too many that have.
 func (s *spans) finish(id string, now time.Time) {
-	oldest := now
+	ended := 0
 	for i := range *s {
 		sp := &(*s)[i]
 		if sp.id == id && sp.end.IsZero() {
 			sp.end = now
 		}
-		if sp.end.IsZero() && sp.start.Before(oldest) {
-			oldest = sp.start
+		if !sp.end.IsZero() {
+			ended++
 		}
 	}
-	*s = slices.DeleteFunc(*s, func(sp span) bool { return !sp.end.IsZero() && sp.end.Before(oldest) })
+	*s = slices.DeleteFunc(*s, func(sp span) bool {
+		if sp.end.IsZero() || ended <= keptSpans {
+			return false
+		}
+		ended--
+		return true
+	})
 }
 
 // charge completes the attribution of what was read at the end of a command,
-// and reports whether it belongs into that command's result: not when it is
-// another's who will be told itself.
+// and reports whether it belongs into that command's result: not when it can
+// only be of others that are going to be told themselves.
 func (s spans) charge(r *NetworkRecord, callID string) bool {
-	if r.CallID != "" {
-		r.How = ByPort
-		return r.CallID == callID || s.untold(r.CallID)
-	}
 	until := r.Until
 	if until.IsZero() {
 		until = r.Time
 	}
-	r.How, r.Calls = ByWindow, nil
-	mine := false
+	var of []span
 	for _, sp := range s {
-		if sp.start.After(until) || !sp.end.IsZero() && sp.end.Before(r.Time) {
-			continue
-		}
-		mine = mine || sp.id == callID || sp.background
-		if len(r.Calls) < maxCalls {
-			r.Calls = append(r.Calls, sp.id)
+		if sp.id == r.CallID || r.CallID == "" && !sp.start.After(until) && (sp.end.IsZero() || !sp.end.Before(r.Time)) {
+			of = append(of, sp)
 		}
 	}
-	if len(r.Calls) == 0 { // between commands, by what one of them has left behind
+	r.How, r.Calls = ByPort, nil
+	if r.CallID == "" {
 		r.How = ""
-		return true
-	}
-	return mine
-}
-
-// untold reports whether nobody waits for the result of the command.
-func (s spans) untold(id string) bool {
-	for _, sp := range s {
-		if sp.id == id {
-			return sp.background
+		for _, sp := range of[:min(len(of), maxCalls)] {
+			r.How, r.Calls = ByWindow, append(r.Calls, sp.id)
 		}
 	}
-	return true
+	told := func(sp span) bool { return sp.id == callID || sp.background || !sp.end.IsZero() }
+	return len(of) == 0 || slices.ContainsFunc(of, told)
 }

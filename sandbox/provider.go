@@ -101,12 +101,12 @@ type Networker interface {
 // from Create or Attach to Close.
 type Attacher interface {
 	// Attach holds an owner's connection until the Closer is closed. What the
-	// policy leaves open is asked of ask, concurrently, and denied when ask is
-	// nil, says no, or takes too long: an answer that comes later holds for the
-	// next attempt. The context of ask ends with the connection. When the last
-	// owner has gone, nothing leaves any more and open connections are closed;
-	// execd stays reachable, and the next owner finds the policy that was in
-	// force.
+	// policy leaves open is asked of ask, concurrently, one question for all
+	// connections to one target: what it grants is granted for the sandbox's
+	// life, though the first connection may have been given up meanwhile. Nil
+	// says no. Its context ends with the owner's connection. When the last owner
+	// has gone, nothing leaves any more and open connections are closed; execd
+	// stays reachable, and the next owner finds the policy that was in force.
 	Attach(ctx context.Context, id string, ask func(context.Context, Question) bool) (io.Closer, error)
 }
 

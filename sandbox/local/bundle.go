@@ -72,6 +72,9 @@ func bundleSpec(cfg *nestConfig, binds, sources []string) (*specs.Spec, error) {
 	for _, dir := range binds {
 		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: dir, Source: dir, Type: "bind", Options: []string{"rbind", "ro", "nosuid", "nodev"}})
 	}
+	for _, name := range cfg.covered {
+		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: name, Source: filepath.Join(rootfsPath, trustStorePath), Type: "bind", Options: []string{"bind", "ro", "nosuid", "nodev"}})
+	}
 	for i, m := range cfg.Mounts {
 		opts := []string{"rbind", "ro", "nosuid", "nodev"}
 		if m.Writable {

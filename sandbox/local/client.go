@@ -144,23 +144,9 @@ func (p *Provider) Endpoint(ctx context.Context, id string, port int) (sandbox.E
 // dial opens a connection to a port inside the sandbox. The address in the
 // base URL is never resolved.
 func (p *Provider) dial(ctx context.Context, id string, port int) (net.Conn, error) {
-	conn, err := p.connect(ctx, "reach", id)
+	conn, r, err := p.upgrade(ctx, "reach", id, "/dial?port="+strconv.Itoa(port))
 	if err != nil {
 		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	r := bufio.NewReaderSize(conn, 4096)
-	resp, err := roundTrip(conn, r, http.MethodGet, "/dial?port="+strconv.Itoa(port), nil)
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		conn.Close()
-		return nil, &sandbox.Error{Kind: sandbox.KindLost, Op: "reach", Subject: id, Err: err}
-	}
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		defer conn.Close()
-		return nil, controlFailure("reach", id, resp)
 	}
 	return &tunnelConn{Conn: conn, r: r}, nil
 }

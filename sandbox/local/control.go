@@ -27,6 +27,8 @@ import (
 //	POST /pause             {"hold": nanoseconds} → 204
 //	POST /resume            204
 //	GET  /network?after=N   sandbox.NetworkLog
+//	POST /network           networkRequest → networkReply
+//	GET  /attach            101, then questions and answers (see attachProtocol)
 //	GET  /dial?port=N       101, then the raw connection to that port
 const dialProtocol = "rein-tcp"
 
@@ -67,6 +69,8 @@ func (k *keeper) listen() (*controlServer, error) {
 	mux.HandleFunc("POST /pause", s.pause)
 	mux.HandleFunc("POST /resume", s.resume)
 	mux.HandleFunc("GET /network", s.network)
+	mux.HandleFunc("POST /network", s.setNetwork)
+	mux.HandleFunc("GET /attach", s.attach)
 	mux.HandleFunc("GET /dial", s.dial)
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
 	return s, nil

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -36,6 +37,8 @@ type keeperConfig struct {
 	Image        *rootImage    `json:"image,omitempty"` // nil: the host's
 	Cgroup       cgroupPlan    `json:"cgroup"`
 	StartTimeout time.Duration `json:"start_timeout"`
+	Origin       policy.Origin `json:"origin,omitempty"` // of Spec.Network, which does not say it itself
+	Egress       egressConfig  `json:"egress,omitzero"`
 }
 
 // keeperReply is the keeper's one line on standard output: the sandbox runs,
@@ -56,6 +59,8 @@ type keeper struct {
 	ended   *os.File // opened while it still may open files
 	network *networkLog
 	gateway *egress.Gateway // may be used by others once the state is running
+	owners  owners
+	ports   *portOwner
 
 	deadline *deadline
 	killed   chan struct{} // closed by the first kill request
@@ -161,13 +166,18 @@ func (k *keeper) run(ctx context.Context, stdout io.WriteCloser) (err error) {
 		return err
 	}
 	defer server.Close()
-	if err := k.harden(); err != nil {
+	out, err := k.wayOut()
+	if err == nil {
+		err = k.harden()
+	}
+	if err != nil {
 		unix.Close(link)
 		return err
 	}
 	server.serve()
 	// From here on the keeper has nothing left to lose to a hostile frame.
-	if err := k.startGateway(link); err != nil {
+	out.FD = link
+	if err := k.startGateway(out); err != nil {
 		return err
 	}
 	if err := k.awaitReady(ctx); err != nil {
@@ -247,6 +257,7 @@ func (k *keeper) close() error {
 	k.endNest()
 	if k.gateway != nil {
 		k.gateway.Close()
+		k.ports.close()
 	}
 	var err error
 	if k.network != nil {
@@ -283,14 +294,3 @@ func (k *keeper) info() sandbox.Info {
 }
 
 func (k *keeper) path(name string) string { return k.cfg.Dir + "/" + name }
-
-// startGateway takes the sandbox's link, which it owns from now on, into
-// service: every attempt is refused at once and recorded.
-func (k *keeper) startGateway(link int) error {
-	g, err := egress.New(egress.Options{FD: link, SandboxID: k.cfg.Info.ID, Record: k.network.record})
-	if err != nil {
-		return fmt.Errorf("start the gateway: %w", err)
-	}
-	k.gateway = g
-	return nil
-}

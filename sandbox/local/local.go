@@ -50,6 +50,9 @@ type Options struct {
 	// Resources are the defaults for the zero fields of Spec.Resources, and
 	// themselves default to 2 cores, 2 GiB, 512 processes and 2 GiB of disk.
 	Resources sandbox.Resources
+	// Egress is this host's way to the network, for sandboxes whose Spec allows
+	// something. The zero value is the host as it is configured.
+	Egress Egress
 	// StartTimeout bounds the time from Create to an answering execd.
 	// Zero means 30 seconds.
 	StartTimeout time.Duration
@@ -85,6 +88,9 @@ func New(o Options) (*Provider, error) {
 	o.Resources = withDefaults(o.Resources, defaultResources)
 	if o.Runtime == "" {
 		o.Runtime = "gvisor"
+	}
+	if err := o.Egress.check(); err != nil {
+		return nil, &sandbox.Error{Kind: sandbox.KindInvalid, Op: "configure", Subject: "egress", Err: err}
 	}
 	p := &Provider{opts: o}
 	for _, dir := range []string{p.liveDir(), p.recordsDir()} {

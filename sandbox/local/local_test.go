@@ -46,11 +46,18 @@ func options(runtime, stateDir string) local.Options {
 
 func provider(t *testing.T, runtime string) *local.Provider {
 	t.Helper()
+	return providerWith(t, runtime, func(*local.Options) {})
+}
+
+func providerWith(t *testing.T, runtime string, change func(*local.Options)) *local.Provider {
+	t.Helper()
 	if _, err := os.Stat(binary("rein-keep")); err != nil {
 		t.Fatalf("%v: run make build", err)
 	}
 	state := t.TempDir()
-	p, err := local.New(options(runtime, state))
+	o := options(runtime, state)
+	change(&o)
+	p, err := local.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ type nestConfig struct {
 	Mounts    []sandbox.Mount   `json:"mounts,omitempty"`
 	Cwd       string            `json:"cwd"`
 	Image     *nestImage        `json:"image,omitempty"` // nil: the host's
+	Trust     string            `json:"trust,omitempty"` // PEM to be trusted besides the system's
 	SameUser  bool              `json:"same_user"`       // one mapped id, and a runtime that cannot invent others
 	// LowerDisk is set when the runtime bounds the writable layer itself, so
 	// that the root below it stays read-only and small.
@@ -53,6 +54,8 @@ type nestConfig struct {
 	// order.
 	OOMCounter bool `json:"oom_counter"`
 	oomCounter int  // or -1
+
+	covered []string // files shown of the host that trustStorePath takes the place of
 }
 
 // nestReply is the nest's one message: the link is up, or what went wrong.

@@ -72,7 +72,16 @@ func buildFromImage(cfg *nestConfig) error {
 		return &sandbox.Error{Kind: sandbox.KindHost, Op: "lay a writable layer over the image", Err: err,
 			Hint: "images need Linux 5.11 with overlayfs (sudo modprobe overlay); --image host needs neither"}
 	}
-	return insideRoot(rootfsPath, func() error { return furnish(cfg) })
+	own, err := cfg.trust("/")
+	if err != nil {
+		return err
+	}
+	return insideRoot(rootfsPath, func() error {
+		if err := furnish(cfg); err != nil || own == nil {
+			return err
+		}
+		return own.install()
+	})
 }
 
 // mount puts the image's tree at lowerPath.

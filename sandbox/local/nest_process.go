@@ -239,7 +239,7 @@ func (k *keeper) nestConfig(mapped bool) nestConfig {
 	return nestConfig{
 		Image: img, OOMCounter: k.oomCounter(),
 		ID: k.cfg.Info.ID, Runtime: k.cfg.Runtime, Resources: k.cfg.Spec.Resources, Mounts: k.cfg.Spec.Mounts,
-		Cwd: k.cfg.Spec.Cwd, SameUser: k.cfg.SameUser,
+		Cwd: k.cfg.Spec.Cwd, SameUser: k.cfg.SameUser, Trust: k.cfg.Egress.CA,
 		LowerDisk: k.cfg.Runtime.Kind == kindGVisor,
 		Link: linkConfig{
 			MTU: egress.MTU, MAC: egress.SandboxMAC, GatewayMAC: egress.GatewayMAC,
@@ -275,14 +275,17 @@ func (k *keeper) boot() execd.Boot {
 	b := execd.Boot{
 		Token: k.cfg.Token, Listen: fmt.Sprintf("%s:%d", egress.Sandbox4, execd.Port), AllowFrom: egress.Gateway4,
 		UID: userID, GID: userID, SameUser: k.cfg.SameUser,
-		Home: userHome, Cwd: k.cfg.Spec.Cwd, Env: k.cfg.Spec.Env, Owned: []string{k.cfg.Spec.Cwd, userHome},
+		Home: userHome, Cwd: k.cfg.Spec.Cwd, Env: map[string]string{}, Owned: []string{k.cfg.Spec.Cwd, userHome},
 		MemoryLimit: k.cfg.Spec.Resources.Memory, CPULimit: k.cfg.Spec.Resources.CPU, MaxProcesses: k.cfg.Spec.Resources.PIDs,
 	}
 	if img := k.cfg.Image; img != nil {
 		b.UID, b.GID, b.Home, b.Owned = img.User.UID, img.User.GID, img.User.Home, []string{k.cfg.Spec.Cwd, img.User.Home}
-		b.Env = maps.Clone(img.Env)
-		maps.Copy(b.Env, k.cfg.Spec.Env)
+		maps.Copy(b.Env, img.Env)
 	}
+	if k.cfg.Egress.CA != "" {
+		maps.Copy(b.Env, trustEnvironment())
+	}
+	maps.Copy(b.Env, k.cfg.Spec.Env)
 	if k.cfg.Runtime.Kind == kindGVisor {
 		b.Cgroup = insideCgroup
 	}

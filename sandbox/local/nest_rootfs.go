@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -156,6 +157,14 @@ func buildRootfs(cfg *nestConfig) (binds []string, err error) {
 		}
 	}
 	etc, err := buildEtc(cfg)
+	if err != nil {
+		return nil, err
+	}
+	own, err := cfg.trust(rootfsPath)
+	if err == nil && own != nil {
+		err = own.install()
+		cfg.covered = own.shown
+	}
 	return append(binds, etc...), err
 }
 
@@ -234,8 +243,15 @@ func buildEtc(cfg *nestConfig) (binds []string, err error) {
 			if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 				continue
 			}
-			if err := os.MkdirAll(filepath.Join(rootfsPath, dir), 0o755); err != nil {
+			inside := filepath.Join(rootfsPath, dir)
+			if err := os.MkdirAll(inside, 0o755); err != nil {
 				return nil, err
+			}
+			if cfg.Trust != "" && slices.Contains(trustKept, pattern) {
+				if err := copyKept(dir, inside); err != nil {
+					return nil, err
+				}
+				continue
 			}
 			binds = append(binds, dir)
 		}

@@ -1,7 +1,9 @@
 package local
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 
@@ -16,12 +18,22 @@ const networkFile = "network.jsonl"
 // keptRecords are held in memory for callers; older ones are in the file.
 const keptRecords = 32768
 
+// maxNetworkBytes is how much a sandbox can have written about it. What leaves
+// would leave unrecorded then, so that nothing does any more.
+const maxNetworkBytes = 64 << 20
+
 // networkLog is the keeper's record of what its sandbox tried: network.jsonl
 // with its own hash chain, and the newest records for whoever asks.
 type networkLog struct {
 	log *audit.Log
+	// full is called once, from record, when there is no more room or nothing
+	// can be written. What still comes is written where it can be: the gateway
+	// has little left then.
+	full func()
 
 	mu      sync.Mutex
+	left    int64 // bytes
+	sealed  bool
 	records []sandbox.NetworkRecord
 	head    audit.Head
 	err     error // the first failure to write; reported by Close and to callers
@@ -32,7 +44,7 @@ func newNetworkLog(dir string) (*networkLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &networkLog{log: log}, nil
+	return &networkLog{log: log, left: maxNetworkBytes}, nil
 }
 
 // record is the gateway's egress.Options.Record.
@@ -40,16 +52,41 @@ func (n *networkLog) record(a egress.Attempt) {
 	r := sandbox.NetworkRecord{
 		Time: a.Time, Until: a.Until, Count: a.Count, Proto: string(a.Proto), Name: a.Name,
 		Port: int(a.Port), Verdict: a.Verdict, Rule: a.Rule, Reason: a.Reason,
+		BytesIn: a.BytesIn, BytesOut: a.BytesOut, DurationMS: a.Duration.Milliseconds(), Generation: a.Generation,
 	}
 	if a.Address.IsValid() {
 		r.Address = a.Address.String()
 	}
+	if a.Owner != "" {
+		r.Attribution = sandbox.Attribution{How: sandbox.ByPort, CallID: a.Owner}
+	}
+	if n.take(r) {
+		n.full()
+	}
+}
+
+// take writes a record, and reports whether it was the last there is room for.
+func (n *networkLog) take(r sandbox.NetworkRecord) (last bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.write(r)
+	if n.sealed || n.left > 0 && n.err == nil {
+		return false
+	}
+	n.sealed = true
+	n.write(sandbox.NetworkRecord{Time: r.Time, Count: 1, Proto: "other", Verdict: "deny", Rule: "limit:records",
+		Reason: fmt.Sprintf("the network record has %d MiB: nothing leaves this sandbox any more", maxNetworkBytes>>20)})
+	return true
+}
+
+func (n *networkLog) write(r sandbox.NetworkRecord) {
 	rec, err := n.log.Append(audit.Entry{Kind: audit.KindNetwork, Data: r})
 	if err != nil {
 		n.err = errors.Join(n.err, err)
 		return
+	}
+	if line, err := json.Marshal(rec); err == nil { // as it was written, but for its last byte
+		n.left -= int64(len(line)) + 1
 	}
 	r.Seq = rec.Seq
 	n.head = audit.Head{Seq: rec.Seq, Hash: rec.Hash}

@@ -1,0 +1,184 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
+)
+
+// Egress is a host's way to the network.
+type Egress struct {
+	// Resolvers are asked instead of those of /etc/resolv.conf, in this order.
+	Resolvers []netip.AddrPort
+	// Proxy carries every connection out, see egress.HostOptions.
+	Proxy         *url.URL
+	ProxyUser     string
+	ProxyPassword secret.Value
+	// CA are the certificates, in PEM, of a company whose proxy opens TLS: every
+	// sandbox trusts them besides its own. An https Proxy must be signed by one.
+	CA []byte
+	// Limits are those of a sandbox whose policy sets no others.
+	Limits egress.Limits
+}
+
+// egressConfig is Egress on its way to the keeper.
+type egressConfig struct {
+	Resolvers     []netip.AddrPort `json:"resolvers,omitempty"`
+	Proxy         string           `json:"proxy,omitempty"`
+	ProxyUser     string           `json:"proxy_user,omitempty"`
+	ProxyPassword string           `json:"proxy_password,omitempty"`
+	CA            string           `json:"ca,omitempty"`
+	Limits        egress.Limits    `json:"limits,omitzero"`
+}
+
+func (e Egress) config() egressConfig {
+	c := egressConfig{Resolvers: e.Resolvers, ProxyUser: e.ProxyUser, ProxyPassword: e.ProxyPassword.Reveal(), CA: string(e.CA), Limits: e.Limits}
+	if e.Proxy != nil {
+		c.Proxy = e.Proxy.String()
+	}
+	return c
+}
+
+func (e Egress) check() error {
+	if len(e.CA) == 0 {
+		return nil
+	}
+	_, err := certificates(e.CA)
+	return err
+}
+
+// wayOut is all that the gateway needs of the host but its link, made while the
+// keeper still may open files: the host's resolvers, names and addresses.
+func (k *keeper) wayOut() (egress.Options, error) {
+	doc := k.cfg.Spec.Network
+	doc.Origin = k.cfg.Origin
+	compiled, err := policy.Compile(doc)
+	if err != nil {
+		return egress.Options{}, &sandbox.Error{Kind: sandbox.KindInvalid, Op: "create", Subject: "network", Err: err}
+	}
+	c := k.cfg.Egress
+	o := egress.HostOptions{Resolvers: c.Resolvers, ProxyUser: c.ProxyUser, ProxyPassword: secret.New("egress.upstream_proxy", c.ProxyPassword), ProxyCA: []byte(c.CA)}
+	if c.Proxy != "" {
+		if o.Proxy, err = url.Parse(c.Proxy); err != nil {
+			return egress.Options{}, fmt.Errorf("the proxy: %w", err)
+		}
+	}
+	host, err := egress.NewHost(o)
+	if err != nil {
+		return egress.Options{}, &sandbox.Error{Kind: sandbox.KindHost, Op: "prepare the way to the network", Err: err}
+	}
+	k.ports = newPortOwner(k.cfg.Token)
+	k.owners.open = func(open bool) { k.gateway.Open(open) }
+	k.network.full = func() { k.gateway.Seal() }
+	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Ask: k.ask, Owner: k.ports.find,
+		Limits: c.Limits, Record: k.network.record}, nil
+}
+
+// ask puts the gateway's question to an owner.
+func (k *keeper) ask(ctx context.Context, q egress.Question) bool {
+	out := sandbox.Question{Name: q.Name, Port: int(q.Port), Proto: string(q.Proto), Rule: q.Rule, Reason: q.Reason,
+		CallID: k.ports.find(ctx, q.LocalPort)}
+	if q.Address.IsValid() {
+		out.Address = q.Address.String()
+	}
+	return k.owners.ask(ctx, out)
+}
+
+// startGateway takes the sandbox's link, which it owns from now on, into
+// service. It is closed until somebody owns the sandbox.
+func (k *keeper) startGateway(o egress.Options) error {
+	g, err := egress.New(o)
+	if err != nil {
+		return fmt.Errorf("start the gateway: %w", err)
+	}
+	k.gateway = g
+	k.ports.use(g)
+	return nil
+}
+
+// setNetwork serves POST /network.
+func (s *controlServer) setNetwork(w http.ResponseWriter, r *http.Request) {
+	var req networkRequest
+	d := json.NewDecoder(io.LimitReader(r.Body, 4<<20))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&req); err != nil {
+		refuse(w, http.StatusBadRequest, sandbox.KindInvalid, fmt.Errorf("the policy: %w", err))
+		return
+	}
+	generation, err := s.keeper.setNetwork(req.document())
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	reply(w, networkReply{generation})
+}
+
+// setNetwork puts another policy in force, also while the sandbox is paused.
+func (k *keeper) setNetwork(d policy.Document) (uint64, error) {
+	const op = "change the network"
+	compiled, err := policy.Compile(d)
+	if err != nil {
+		return 0, &sandbox.Error{Kind: sandbox.KindInvalid, Op: op, Err: err}
+	}
+	if err := k.present(op); err != nil {
+		return 0, err
+	}
+	return k.gateway.SetPolicy(compiled), nil
+}
+
+// portOwnerTimeout bounds the question which command holds a port: a connection
+// waits for it.
+const portOwnerTimeout = 500 * time.Millisecond
+
+// portOwner asks execd which command holds a port of the sandbox.
+type portOwner struct {
+	gateway atomic.Pointer[egress.Gateway]
+	client  *execd.Client
+}
+
+func newPortOwner(token string) *portOwner {
+	p := &portOwner{}
+	header := http.Header{}
+	header.Set(execd.TokenHeader, token)
+	p.client = execd.NewClient(execd.Options{BaseURL: "http://execd", Header: header,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			g := p.gateway.Load()
+			if g == nil {
+				return nil, net.ErrClosed
+			}
+			return g.DialContext(ctx, execd.Port)
+		}})
+	return p
+}
+
+func (p *portOwner) use(g *egress.Gateway) { p.gateway.Store(g) }
+
+// find is the gateway's egress.Options.Owner. What execd says comes from the
+// sandbox: what cannot be an id of a call is nobody's.
+func (p *portOwner) find(ctx context.Context, port uint16) string {
+	if p.gateway.Load() == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, portOwnerTimeout)
+	defer cancel()
+	id, err := p.client.PortOwner(ctx, int(port))
+	if err != nil || !execd.ValidID(id) {
+		return ""
+	}
+	return id
+}
+
+func (p *portOwner) close() { p.client.Close() }
