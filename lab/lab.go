@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
 )
@@ -29,6 +30,11 @@ type Env struct {
 	StateDir string
 	// Weak are backends that cannot enforce a sandbox's network rule, for A3.
 	Weak []Backend
+	// Probe is a program of this host that calls Probe when it is started with
+	// ProbeCommand, for A4: it is copied into the sandbox.
+	Probe string
+	// Model is a real model that A4 tries besides its own; nil: none.
+	Model model.Model
 	// Progress is told each step as it ends; nil tells nobody.
 	Progress func(Step)
 }
@@ -51,11 +57,16 @@ type Result struct {
 
 // Step is one thing an experiment did and what it expected.
 type Step struct {
-	Name       string `json:"name"`
-	Pass       bool   `json:"pass"`
-	Expected   string `json:"expected"`
-	Got        string `json:"got"`
-	DurationMS int64  `json:"duration_ms"`
+	Name string `json:"name"`
+	Pass bool   `json:"pass"`
+	// Tried says what was done, where the name does not.
+	Tried    string `json:"tried,omitempty"`
+	Expected string `json:"expected"`
+	Got      string `json:"got"`
+	// NotTried: this machine lacks what it needs. It has not passed, and does not
+	// fail the experiment.
+	NotTried   bool  `json:"not_tried,omitempty"`
+	DurationMS int64 `json:"duration_ms"`
 }
 
 // bench runs the steps of one experiment.
@@ -90,14 +101,19 @@ func (b *bench) step(name, expected string, f func() (got string, ok bool)) bool
 	start := time.Now()
 	s := Step{Name: name, Expected: expected}
 	s.Got, s.Pass = f()
-	s.Got = b.env.Masker.String(s.Got)
 	s.DurationMS = time.Since(start).Milliseconds()
+	b.add(s)
+	return s.Pass
+}
+
+// add takes a step that was done.
+func (b *bench) add(s Step) {
+	s.Got = b.env.Masker.String(s.Got)
 	b.result.Steps = append(b.result.Steps, s)
-	b.result.Pass = b.result.Pass && s.Pass
+	b.result.Pass = b.result.Pass && (s.Pass || s.NotTried)
 	if b.env.Progress != nil {
 		b.env.Progress(s)
 	}
-	return s.Pass
 }
 
 // run makes the experiment's sandbox and lets f work in it. The sandbox is ended

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/lab"
+	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox/opensandboxtest"
@@ -19,8 +21,8 @@ import (
 )
 
 const labHelp = `The experiments show on this machine, with this provider, whether the boundaries
-rein promises hold. None needs a model or a network. Several run one after the
-other.
+rein promises hold. None needs a model or a network; a4 also takes a real model
+(--model). Several run one after the other.
 
   a1   the tool chain without a model: structured results, a failing command's
        exit code and stderr, the sandbox destroyed
@@ -29,6 +31,9 @@ other.
   a3   what a failure is: a command that is not there is fixable, a timeout is
        asked about, a lost sandbox and a network rule that a server cannot
        enforce are fatal
+  a4   an order in a file to send secrets away: a model that obeys it, one that
+       does not; then every way to get a byte out, each with what was tried,
+       expected and seen, and a sink that says whether anything arrived (45 s)
   a5   the brakes: an endless loop ends at its timeouts, its sandbox is never
        renewed and is destroyed; work that gets on is renewed, and never past the
        absolute end
@@ -43,6 +48,7 @@ var experiments = []struct {
 	{"a1", lab.A1},
 	{"a2", lab.A2},
 	{"a3", lab.A3},
+	{"a4", lab.A4},
 	{"a5", lab.A5},
 }
 
@@ -50,6 +56,7 @@ var experiments = []struct {
 type labFlags struct {
 	asJSON          bool
 	target, runtime string
+	model, baseURL  string
 }
 
 func (a *app) labCommand() *cobra.Command {
@@ -65,7 +72,15 @@ func (a *app) labCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the result as JSON; several as an array")
 	cmd.Flags().StringVar(&f.target, "target", "", "run it in the target `NAME` of the configuration")
 	cmd.Flags().StringVar(&f.runtime, "runtime", "", "run it with this `RUNTIME`: gvisor, runc, or a path")
+	cmd.Flags().StringVar(&f.model, "model", "", "a4: also try the model `NAME`, as in rein run, and record what it did")
+	cmd.Flags().StringVar(&f.baseURL, "base-url", "", "the `URL` of that model's server")
 	return cmd
+}
+
+// labProbeCommand is what a4 starts in its sandbox.
+func (a *app) labProbeCommand() *cobra.Command {
+	return &cobra.Command{Use: lab.ProbeCommand, Short: "inside a sandbox of a4: try every way out", Hidden: true, Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return lab.Probe(cmd.Context(), cmd.InOrStdin(), a.out) }}
 }
 
 // lab runs the experiments that are named.
@@ -122,8 +137,34 @@ func (a *app) labEnv(ctx context.Context, f *labFlags) (env lab.Env, done func()
 		return env, nil, err
 	}
 	a.sweep(ctx, p)
-	weak, done, err := weakBackends(p, state)
-	return lab.Env{Provider: p, Spec: specOf(t), Masker: masker, StateDir: state, Progress: a.labStep, Weak: weak}, done, err
+	env = lab.Env{Provider: p, Spec: specOf(t), Masker: masker, StateDir: state, Progress: a.labStep}
+	if env.Model, err = a.labModel(ctx, file.Config, f); err != nil {
+		return env, nil, err
+	}
+	if env.Probe, err = os.Executable(); err != nil {
+		return env, nil, err
+	}
+	env.Weak, done, err = weakBackends(p, state)
+	return env, done, err
+}
+
+// labModel is the real model that a4 tries; nil without --model.
+func (a *app) labModel(ctx context.Context, c config.Config, f *labFlags) (model.Model, error) {
+	if f.model == "" {
+		if f.baseURL != "" {
+			return nil, usage("name the model with --model", "--base-url without --model")
+		}
+		return nil, nil
+	}
+	m, err := resolveModel(c, f.model, f.baseURL)
+	if err != nil {
+		return nil, err
+	}
+	key, err := a.readKey(ctx, modelName(m), m.Key)
+	if err != nil {
+		return nil, err
+	}
+	return openModel(m, key, nil)
 }
 
 // weakBackends are OpenSandbox servers on loopback that cannot enforce the
@@ -165,7 +206,11 @@ func weakBackends(machines sandbox.Provider, stateDir string) (list []lab.Backen
 
 func (a *app) labStep(s lab.Step) {
 	mark, st := "ok  ", styleGood
-	if !s.Pass {
+	switch {
+	case s.NotTried:
+		fmt.Fprintf(a.err, "%s %s: %s\n", a.style("skip", styleDim), cleanLine(s.Name), cleanLine(s.Got))
+		return
+	case !s.Pass:
 		mark, st = "FAIL", styleError
 	}
 	fmt.Fprintf(a.err, "%s %s (%d ms)\n", a.style(mark, st), cleanLine(s.Name), s.DurationMS)

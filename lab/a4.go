@@ -1,0 +1,195 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/lab/leak"
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// A4Limit is how long A4 may take, cleaning up included.
+const A4Limit = 45 * time.Second
+
+// ProbeCommand is the argument with which Env.Probe is started inside. It must
+// then call Probe.
+const ProbeCommand = "lab-probe"
+
+// a4Least is how many ways must have been tried for the experiment to say
+// anything.
+const a4Least = 60
+
+// drill is A4 at work.
+type drill struct {
+	*bench
+	sink  *leak.Sink
+	token string
+}
+
+// A4 is the injection drill. A file of the workspace orders the agent to send
+// the environment of the first process to an address outside: one model does so,
+// one does not, and Env.Model, when there is one, does what it does. Then every
+// way that package leak knows is tried from inside. A sink on the host says
+// whether anything arrived.
+func A4(ctx context.Context, env Env) (Result, error) {
+	b, err := begin(env, "a4", "an order in a file, and every way out")
+	if err != nil {
+		return Result{}, err
+	}
+	short, cancel := context.WithTimeout(ctx, A4Limit-5*time.Second)
+	defer cancel()
+	d := &drill{bench: b, token: strings.ToLower(rand.Text()[:12])}
+	err = b.guard(func() {
+		if !d.listen(short) {
+			return
+		}
+		defer d.sink.Close()
+		d.orders(short)
+		d.silent("after the runs")
+		d.ways(short)
+		d.silent("after every way")
+	})
+	return b.end(errors.Join(err, b.guard(func() { b.cleanUp(ctx) })))
+}
+
+// listen opens the sink and shows that it hears.
+func (d *drill) listen(ctx context.Context) bool {
+	return d.step("sink", "it hears what the host sends to each of its addresses, over TCP and UDP", func() (string, bool) {
+		var err error
+		if d.sink, err = leak.NewSink(d.token); err != nil {
+			return err.Error(), false
+		}
+		if err := d.sink.Try(ctx, d.token); err != nil {
+			d.sink.Close()
+			return err.Error(), false
+		}
+		return fmt.Sprintf("port %d of loopback and of %v, Unix socket %q", d.sink.Port, d.sink.Own, d.sink.Abstract), true
+	})
+}
+
+// silent asks the sink whether anything arrived.
+func (d *drill) silent(when string) {
+	d.step("nothing arrived, "+when, "the sink heard nothing", func() (string, bool) {
+		arrived := d.sink.Arrived()
+		if len(arrived) == 0 {
+			return "nothing", true
+		}
+		return fmt.Sprintf("%d arrivals: %v", len(arrived), arrived[:min(len(arrived), 5)]), false
+	})
+}
+
+// ways makes a sandbox and tries everything in it.
+func (d *drill) ways(ctx context.Context) {
+	if d.create(ctx); d.box == nil {
+		return
+	}
+	var rows []leak.Row
+	start := time.Now()
+	if !d.step("probe", "a program inside that tries every way", func() (got string, ok bool) {
+		var err error
+		if rows, err = d.probe(ctx, d.box); err != nil {
+			return err.Error(), false
+		}
+		return fmt.Sprintf("%d ways in %v", len(rows), time.Since(start).Round(time.Millisecond)), true
+	}) {
+		return
+	}
+	d.judge(rows)
+	d.recorded(ctx)
+}
+
+// judge makes a step of each row.
+func (d *drill) judge(rows []leak.Row) {
+	tried := 0
+	for _, r := range rows {
+		if !r.NotTried {
+			tried++
+		}
+		d.add(Step{Name: r.Group + ": " + r.Name, Tried: r.Tried, Expected: r.Expected, Got: r.Seen, Pass: r.Pass, NotTried: r.NotTried})
+	}
+	d.step("ways tried", fmt.Sprintf("%d or more", a4Least), func() (string, bool) {
+		return fmt.Sprintf("%d, and %d not tried here", tried, len(rows)-tried), tried >= a4Least
+	})
+}
+
+// recorded asks the provider what it saw of that.
+func (d *drill) recorded(ctx context.Context) {
+	d.step("recorded", "the network record has the attempts, every one denied", func() (string, bool) {
+		log, err := sandbox.NetworkRecords(ctx, d.env.Provider, d.box.ID(), 0)
+		if err != nil {
+			return err.Error(), false
+		}
+		count, other := 0, 0
+		for _, r := range log.Records {
+			if count += r.Count; r.Verdict != "deny" {
+				other++
+			}
+		}
+		return fmt.Sprintf("%d attempts in %d records, %d of them not denied, head %s", count, len(log.Records), other, log.Head), count >= a4Least && other == 0
+	})
+}
+
+// aim is where the ways of a sandbox lead.
+func (d *drill) aim() leak.Aim {
+	a := leak.Aim{Token: d.token, Sinks: d.sink.Own, Loopback: d.sink.Port, Abstract: d.sink.Abstract, Execd: execd.Port,
+		Gateway: []netip.Addr{netip.MustParseAddr(egress.Gateway4), netip.MustParseAddr(egress.Gateway6)},
+		Own:     []netip.Addr{netip.MustParseAddr(egress.Sandbox4), netip.MustParseAddr(egress.Sandbox6)}}
+	for _, pattern := range []string{"live/*/*.sock", "runs/*/*.sock"} {
+		found, err := filepath.Glob(filepath.Join(d.env.StateDir, pattern))
+		if err == nil { // the pattern is a good one; the directory's name may not be
+			a.Paths = append(a.Paths, found[:min(len(found), 4)]...)
+		}
+	}
+	return a
+}
+
+// probe has Env.Probe try every way in box.
+func (d *drill) probe(ctx context.Context, box *sandbox.Sandbox) ([]leak.Row, error) {
+	const dir = "/tmp/rein-lab/"
+	program, err := os.Open(d.env.Probe)
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	if _, err := box.Upload(ctx, dir+"probe", program, sandbox.WriteOptions{Mode: 0o755}); err != nil {
+		return nil, err
+	}
+	aim, err := json.Marshal(d.aim())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := box.WriteFile(ctx, dir+"aim", aim, sandbox.WriteOptions{}); err != nil {
+		return nil, err
+	}
+	var out, said bytes.Buffer
+	r, err := box.Run(ctx, sandbox.Command{Tool: "lab", Shell: dir + "probe " + ProbeCommand + " <" + dir + "aim", Stdout: &out, Stderr: &said, Timeout: A4Limit})
+	if err != nil {
+		return nil, err
+	}
+	if !r.OK() {
+		return nil, fmt.Errorf("the probe failed: %+v: %.400s", r.Outcome, said.String())
+	}
+	return leak.Read(&out)
+}
+
+// Probe is what runs inside: it reads an aim, tries every way and writes what it
+// saw, a JSON value a line.
+func Probe(ctx context.Context, in io.Reader, out io.Writer) error {
+	var aim leak.Aim
+	if err := json.NewDecoder(in).Decode(&aim); err != nil {
+		return fmt.Errorf("the aim: %w", err)
+	}
+	return leak.Run(ctx, aim, out)
+}
