@@ -295,7 +295,9 @@ func (p *Past) differs(step int, recorded, replayed string) error {
 // advance goes on to the next entry of the worker's.
 func (p *Past) advance() {
 	p.mu.Lock()
-	p.now = p.said[p.at].time
+	if s := p.said[p.at]; !s.call.Closed {
+		p.now = s.time
+	}
 	p.at++
 	p.mu.Unlock()
 	p.settle()

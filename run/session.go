@@ -231,6 +231,7 @@ func (r *runner) recordCall(c tool.Call, step int, res tool.Result, executed boo
 		Entry: note.Entry, Hash: note.Hash, Executed: executed, Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: Summarize(c, r.o.Masker), ParametersHash: hash(c.Arguments),
 		OK: res.OK, ExitCode: res.ExitCode, Timeout: res.Timeout, DurationMS: res.DurationMS,
 		OutputBytes: res.OutputBytes, Truncated: res.Truncated, Network: res.Network, Error: res.Err, Why: why(res),
+		Closed: r.past != nil && r.past.closing != nil,
 	})
 }
 
@@ -254,6 +255,9 @@ type toolRecord struct {
 	Network        []sandbox.NetworkRecord `json:"network,omitempty"`
 	Error          *tool.Error             `json:"error,omitempty"`
 	Why            string                  `json:"why,omitempty"`
+	// Closed: the sandbox was gone, and what the call came to was made up by who
+	// resumed the run, however long that was afterwards.
+	Closed bool `json:"closed,omitempty"`
 }
 
 func why(res tool.Result) string {

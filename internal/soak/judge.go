@@ -190,8 +190,8 @@ func (j *judge) answered(i int, before Seen, request model.Request) {
 	for _, r := range results {
 		lines := strings.Split(r.Content, "\n")
 		var res struct {
-			CallID         string `json:"call_id"`
-			Reduced        string // it was too large a part of the request, and is a reference
+			CallID         string  `json:"call_id"`
+			Reduced        *string // it was too large a part of the request, and is a reference to what that names
 			Stdout, Stderr string
 		}
 		if len(lines) == 1 && strings.HasPrefix(r.Content, `{"reduced":`) {
@@ -201,7 +201,7 @@ func (j *judge) answered(i int, before Seen, request model.Request) {
 			j.fault("request %d: the result of %.20q is not marked JSON: %.200q", i, r.Name, r.Content)
 			continue
 		}
-		j.check(res.Reduced != "" || res.CallID != "" && !ids[res.CallID], "request %d: the call id %q in %.300q", i, res.CallID, lines[1])
+		j.check(res.Reduced != nil || res.CallID != "" && !ids[res.CallID], "request %d: the call id %q in %.300q", i, res.CallID, lines[1])
 		ids[res.CallID] = true
 		shown, lineCount := len(res.Stdout)+len(res.Stderr), strings.Count(res.Stdout, "\n")+strings.Count(res.Stderr, "\n")
 		j.check(shown <= j.Plan.Limits.OutputBytes, "request %d: %d bytes are shown of %d", i, shown, j.Plan.Limits.OutputBytes)

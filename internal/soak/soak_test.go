@@ -76,6 +76,17 @@ func TestProperty(t *testing.T) {
 	}
 }
 
+// TestSeeds plays the scripts that once found something which no test beside the
+// fault shows as well.
+func TestSeeds(t *testing.T) {
+	for _, seed := range []uint64{61878, 902339, 940659, 5003862, 5004864} {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			play(t, seed)
+		})
+	}
+}
+
 // play plays one script in simulated time and returns how it ended and what was
 // in it.
 func play(t *testing.T, seed uint64) (what []string) {
