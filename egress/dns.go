@@ -2,6 +2,7 @@ package egress
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -30,42 +31,188 @@ const (
 	dnsWindow     = 16 << 10
 )
 
-// refuseQuestion reads the name a DNS message asks for and builds the answer
-// that refuses it. The answer is nil for what must not be answered: a message
-// that is no query, or is too short to have an id. A query that cannot be read
-// gets FORMERR.
-func refuseQuestion(msg []byte) (name string, answer []byte) {
-	if len(msg) < dnsHeader {
-		return "", nil
+// The answers hold for as long as the names do, but the policy may change: what
+// is denied now is asked again soon.
+const (
+	positiveTTL = 300 // seconds
+	negativeTTL = 5
+)
+
+// answerDNS answers a DNS message that the sandbox sent to an address, or
+// returns nil when it must not be answered: a message that is no query, or is
+// too short to have an id. It asks nobody: the policy says whether a name has
+// an address, and the address is made up here. What is denied is recorded.
+func (g *Gateway) answerDNS(msg []byte, to netip.AddrPort, udp bool) []byte {
+	p, generation := g.inForce()
+	q := readQuestion(msg)
+	reply, v := q.answer(p.Name, g.names)
+	if v != nil {
+		verdict := verdictDeny
+		if v.Reported {
+			verdict = verdictReport
+		}
+		g.log.add(Attempt{Proto: policy.DNS, Name: q.name, Address: to.Addr(), Port: to.Port(),
+			Verdict: verdict, Rule: v.Rule, Reason: v.Reason, Generation: generation})
 	}
-	query := dns.Msg{MsgHdr: dns.MsgHdr{
+	return q.pack(reply, q.limit(udp))
+}
+
+// limit is how long the answer may be.
+func (q dnsQuestion) limit(udp bool) int {
+	switch {
+	case !udp:
+		return dns.MaxMsgSize
+	case q.opt == nil:
+		return dns.MinMsgSize
+	}
+	return min(int(q.opt.UDPSize()), udpSize) // Truncate takes less than 512 for 512
+}
+
+// dnsQuestion is a DNS message of the sandbox, as far as it can be read.
+type dnsQuestion struct {
+	name  string // lower case, no final dot, odd bytes escaped; empty when there is none
+	fault string // why it is no question that has an answer
+	rcode int    // for a fault
+	quiet bool   // it must not be answered
+	head  dns.MsgHdr
+	about []dns.Question // as it was asked: one, or none
+	opt   *dns.OPT
+}
+
+// readQuestion reads a message. A name that can be read is there whatever else
+// is wrong with the message: it is what a record needs.
+func readQuestion(msg []byte) dnsQuestion {
+	q := dnsQuestion{rcode: dns.RcodeFormatError}
+	if len(msg) < dnsHeader {
+		q.fault, q.quiet = "shorter than a DNS message", true
+		return q
+	}
+	q.head = dns.MsgHdr{
 		Id:               binary.BigEndian.Uint16(msg),
 		Response:         msg[2]&0x80 != 0,
 		Opcode:           int(msg[2]>>3) & 0xf,
 		RecursionDesired: msg[2]&1 != 0,
-	}}
-	reply := dns.Msg{MsgHdr: query.MsgHdr}
-	reply.Response, reply.Rcode = true, dns.RcodeFormatError
-
-	// Only the first question is read: nobody sends two, and whatever follows
-	// does not change that it is refused.
-	if raw, end, err := dns.UnpackDomainName(msg, dnsHeader); err == nil && binary.BigEndian.Uint16(msg[4:]) > 0 {
-		name = strings.ToLower(strings.TrimSuffix(raw, "."))
-		if len(msg) >= end+4 && binary.BigEndian.Uint16(msg[4:]) == 1 {
-			reply.Rcode = dns.RcodeRefused
-			reply.Question = []dns.Question{{Name: raw,
+		CheckingDisabled: msg[3]&0x10 != 0,
+	}
+	questions := binary.BigEndian.Uint16(msg[4:])
+	raw, end, err := dns.UnpackDomainName(msg, dnsHeader)
+	if err == nil && questions > 0 {
+		q.name = strings.ToLower(strings.TrimSuffix(raw, "."))
+		if questions == 1 && len(msg) >= end+4 {
+			q.about = []dns.Question{{Name: raw,
 				Qtype: binary.BigEndian.Uint16(msg[end:]), Qclass: binary.BigEndian.Uint16(msg[end+2:])}}
 		}
 	}
-	if query.Response {
-		return name, nil
+	switch {
+	case q.head.Response:
+		q.fault, q.quiet = "a DNS answer to nobody's question", true
+	case q.head.Opcode != dns.OpcodeQuery:
+		q.fault, q.rcode = "a DNS operation other than a question", dns.RcodeNotImplemented
+	case q.about == nil, len(msg) > maxDNSMessage:
+		q.fault = "a malformed DNS message"
+	default:
+		q.readRest(msg)
 	}
+	return q
+}
+
+// readRest reads what follows the question.
+func (q *dnsQuestion) readRest(msg []byte) {
+	var m dns.Msg
+	if err := m.Unpack(msg); err != nil {
+		q.fault = "a malformed DNS message"
+		return
+	}
+	q.opt = m.IsEdns0()
+	class := q.about[0].Qclass
+	switch {
+	case q.opt != nil && q.opt.Version() != 0:
+		q.fault, q.rcode = "an unknown version of EDNS", dns.RcodeBadVers
+	case class != dns.ClassINET && class != dns.ClassANY:
+		q.fault, q.rcode = "a DNS question of another class than IN", dns.RcodeRefused
+	}
+}
+
+// answer returns the reply, nil for none, and the verdict to be recorded, nil
+// for none.
+func (q dnsQuestion) answer(judge func(name string) policy.Verdict, names *names) (*dns.Msg, *policy.Verdict) {
+	reply := &dns.Msg{MsgHdr: q.head, Question: q.about}
+	reply.Response, reply.RecursionAvailable = true, true
+	if q.fault != "" {
+		v := &policy.Verdict{Rule: ruleLink, Reason: q.fault}
+		if q.quiet {
+			return nil, v
+		}
+		reply.Rcode = q.rcode
+		return reply, v
+	}
+	v := judge(q.name)
+	if _, err := policy.Canonical(q.name); err != nil && v.Action != policy.Deny {
+		v = policy.Verdict{Rule: ruleLink, Reason: "it is not the name of a host"}
+	}
+	if v.Action == policy.Deny {
+		reply.Rcode, reply.Ns = dns.RcodeNameError, []dns.RR{soa()}
+		return reply, &v
+	}
+	err := q.addresses(reply, v.Rule, names)
+	if r, ok := errors.AsType[*refusal](err); ok {
+		reply.Rcode = dns.RcodeServerFailure
+		return reply, &r.verdict
+	}
+	if len(reply.Answer) == 0 {
+		reply.Ns = []dns.RR{soa()} // the name is there, but has nothing of that type
+	}
+	if v.Reported {
+		return reply, &v
+	}
+	return reply, nil
+}
+
+// addresses puts the addresses asked for into reply. Other types have no
+// records: a name's HTTPS record could only repeat what its addresses say, and
+// nothing else can be said without asking somebody.
+func (q dnsQuestion) addresses(reply *dns.Msg, rule string, names *names) error {
+	t := q.about[0].Qtype
+	if t != dns.TypeA && t != dns.TypeAAAA {
+		return nil
+	}
+	v4, v6, err := names.bind(q.name, rule)
+	if err != nil {
+		return err
+	}
+	head := dns.RR_Header{Name: q.about[0].Name, Rrtype: t, Class: dns.ClassINET, Ttl: positiveTTL}
+	if t == dns.TypeA {
+		reply.Answer = []dns.RR{&dns.A{Hdr: head, A: v4.AsSlice()}}
+	} else {
+		reply.Answer = []dns.RR{&dns.AAAA{Hdr: head, AAAA: v6.AsSlice()}}
+	}
+	return nil
+}
+
+// soa is of the one zone there is, and says how long a negative answer holds
+// (RFC 2308).
+func soa() dns.RR {
+	return &dns.SOA{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: negativeTTL},
+		Ns: ".", Mbox: ".", Serial: 1, Refresh: negativeTTL, Retry: negativeTTL, Expire: negativeTTL, Minttl: negativeTTL}
+}
+
+// pack makes the bytes of reply, at most limit.
+func (q dnsQuestion) pack(reply *dns.Msg, limit int) []byte {
+	if reply == nil {
+		return nil
+	}
+	if q.opt != nil {
+		reply.SetEdns0(udpSize, q.opt.Do())
+	}
+	reply.Truncate(limit)
+	reply.Compress = true
 	answer, err := reply.Pack()
 	if err != nil { // a name that unpacks but does not pack
-		reply.Question, reply.Rcode = nil, dns.RcodeFormatError
-		answer, _ = reply.Pack() // a header alone always packs
+		head := dns.Msg{MsgHdr: reply.MsgHdr}
+		head.Rcode = dns.RcodeFormatError
+		answer, _ = head.Pack() // a header alone always packs
 	}
-	return name, answer
+	return answer
 }
 
 // dnsServer answers DNS over TCP, which has to be accepted before its question
@@ -147,8 +294,7 @@ func (d *dnsServer) converse(c net.Conn, to netip.AddrPort) (questions int) {
 		if _, err := io.ReadFull(c, msg); err != nil {
 			return questions
 		}
-		name, answer := refuseQuestion(msg)
-		d.g.refuse(policy.DNS, name, to)
+		answer := d.g.answerDNS(msg, to, false)
 		if answer == nil {
 			return questions + 1
 		}

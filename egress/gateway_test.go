@@ -336,7 +336,7 @@ func TestRefusesDNS(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						if r.Rcode != dns.RcodeRefused || len(r.Answer) != 0 || len(r.Question) != 1 || r.Question[0] != q.Question[0] {
+						if r.Rcode != dns.RcodeNameError || len(r.Answer) != 0 || len(r.Question) != 1 || r.Question[0] != q.Question[0] {
 							t.Errorf("%s asked for %s: %v", server, name, r)
 						}
 						return nil
@@ -363,8 +363,9 @@ func TestRefusesLookups(t *testing.T) {
 		return c, err
 	}}
 	prompt(t, "lookup", func() {
-		if got, err := r.LookupHost(context.Background(), "secret.example.org"); err == nil {
-			t.Errorf("resolved to %v", got)
+		got, err := r.LookupHost(context.Background(), "secret.example.org")
+		if e, ok := errors.AsType[*net.DNSError](err); !ok || !e.IsNotFound {
+			t.Errorf("resolved to %v, %v", got, err)
 		}
 	})
 	rec.wait(t, func(a egress.Attempt) bool { return a.Proto == policy.DNS && a.Name == "secret.example.org" })

@@ -38,8 +38,7 @@ func (g *Gateway) onUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) b
 		return false
 	}
 	data := pkt.Data().AsRange().ToSlice()
-	name, answer := refuseQuestion(data)
-	g.refuse(policy.DNS, name, destination(id))
+	answer := g.answerDNS(data, destination(id), true)
 	if answer == nil {
 		return false
 	}
