@@ -45,11 +45,13 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 			err = errors.Join(err, r.dismiss(ctx, box))
 		}
 	}()
+	filling, cancel := context.WithTimeout(ctx, SaveTimeout) // which its time to live has for it
+	defer cancel()
 	kept := slices.DeleteFunc(slices.Clone(r.inputs.Entries), func(e *workspace.Entry) bool { _, ok := changed[e.Path]; return ok })
-	if err := r.place(ctx, box, kept); err != nil {
+	if err := r.place(filling, box, kept); err != nil {
 		return nil, end, err
 	}
-	if err := overlay(ctx, box, changed); err != nil {
+	if err := overlay(filling, box, changed); err != nil {
 		return nil, end, err
 	}
 	return box, box.Info().ExpiresAt, nil

@@ -52,6 +52,8 @@ func (r *runner) restore(ctx context.Context, box *sandbox.Sandbox, breached []p
 // putBack restores what the patch has found changed. What cannot be restored is
 // a breach already, so that the checks cannot turn it into success.
 func (r *runner) putBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
+	defer cancel()
 	if err := r.restore(ctx, r.box, r.breached, ""); err != nil {
 		r.warn("%v", err)
 	}
