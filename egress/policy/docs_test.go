@@ -1,0 +1,55 @@
+package policy_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+// docs/egress.md lists the bundles, and each host of them.
+func TestBundlesDocument(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/egress.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range policy.Bundles() {
+		if strings.HasPrefix(name, "github") {
+			name = "github-read"
+		}
+		var hosts []string
+		for _, h := range policy.Bundle(name) {
+			hosts = append(hosts, h.Host)
+		}
+		row := strings.Join(hosts, ", ")
+		if !strings.Contains(string(doc), "`"+name+"`") || !strings.Contains(string(doc), " | "+row) && !strings.Contains(string(doc), "| "+row) {
+			t.Errorf("docs/egress.md does not have the hosts of %s: %s", name, row)
+		}
+	}
+	for _, text := range []string{policy.Names4, policy.Names6} {
+		if !strings.Contains(string(doc), text) {
+			t.Errorf("docs/egress.md does not name %s", text)
+		}
+	}
+}
+
+// Every key is described, and the origin is none.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	s, err := jsonschema.For[policy.Document](nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"default", "mode", "report_only", "bundles", "rules", "limits"} {
+		if p := s.Properties[key]; p == nil || p.Description == "" {
+			t.Errorf("%s is not described", key)
+		}
+	}
+	if len(s.Properties) != 6 {
+		t.Errorf("%d keys", len(s.Properties))
+	}
+}
