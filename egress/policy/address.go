@@ -35,6 +35,14 @@ const (
 // never reports whether no rule can open addresses of the class.
 func (c Class) never() bool { return c == Metadata || c == Unspecified || c == Multicast }
 
+// what says it in a sentence.
+func (c Class) what() string {
+	if c == Own {
+		return "this host's own"
+	}
+	return string(c)
+}
+
 type classified struct {
 	class  Class
 	prefix netip.Prefix

@@ -25,7 +25,7 @@ var inside = policy.Document{Rules: []policy.Rule{
 }}
 
 func own(a netip.Addr) bool {
-	return a == addr("93.184.216.34") || a == addr("93.184.216.35") || a == addr("2001:4860::35")
+	return a == addr("93.184.216.34") || a == addr("93.184.216.35") || a == addr("2001:4860::35") || a == addr("10.1.7.7") || a == addr("127.0.0.1")
 }
 
 // What a name resolves to: public addresses pass by the name's rule, others
@@ -88,10 +88,17 @@ func TestAddress(t *testing.T) {
 		{"93.184.216.35", 22, policy.Deny, "address.own"}, // a range that holds it is not about it
 		{"::ffff:93.184.216.35", 22, policy.Deny, "address.own"},
 		{"2001:4860::35", 443, policy.Deny, "address.own"},
+		{"10.1.7.7", 22, policy.Deny, "address.own"},
 	} {
 		v := p.Address("git.corp.example", addr(c.addr), c.port, own)
 		if v.Action != c.action || v.Rule != c.rule || v.Reason == "" {
 			t.Errorf("%s port %d: %+v", c.addr, c.port, v)
+		}
+	}
+	for a, want := range map[string]string{"10.2.1.1": "git.corp.example resolves to an address that may not be reached: 10.2.1.1 is private, and no rule names 10.0.0.0/8 on port 22",
+		"10.1.7.7": "git.corp.example resolves to an address that may not be reached: 10.1.7.7 is this host's own, and no rule names 10.1.7.7/32 on port 22"} {
+		if v := p.Address("git.corp.example", addr(a), 22, own); v.Reason != want {
+			t.Errorf("%q; want %q", v.Reason, want)
 		}
 	}
 	if v := p.Address("other.example", addr("1.2.3.4"), 22, nil); v.Action != policy.Deny {
@@ -131,7 +138,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	if v := p.Addresses("git.corp.example", list("1.2.3.4", "10.2.1.1"), 22, nil); !strings.Contains(v.Reason, "as a whole") ||
-		!strings.Contains(v.Reason, "git.corp.example resolves to 10.2.1.1") {
+		!strings.Contains(v.Reason, "resolves to an address that may not be reached: 10.2.1.1") {
 		t.Errorf("%q", v.Reason)
 	}
 }

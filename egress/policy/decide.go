@@ -259,15 +259,10 @@ func (p *Policy) literal(r Request) Verdict {
 func (p *Policy) literalOne(addr netip.Addr, port uint16, own Ranges) Verdict {
 	var f found
 	p.covering(addr, &f)
-	class, refused := p.special(addr, port, own, &f)
-	if refused.Rule != "" {
+	if refused := p.special(addr, port, own, &f); refused.Rule != "" {
 		return refused
 	}
-	v := p.judge(&f, port)
-	if v.Rule == RuleDefault && class != Public { // neither a default nor reporting opens these
-		return Verdict{Rule: ruleAddress + string(class), Reason: fmt.Sprintf("%s is %s, and no rule names its range", addr, class)}
-	}
-	return v
+	return p.judge(&f, port)
 }
 
 // covering finds the rules whose range holds an address.
@@ -282,22 +277,22 @@ func (p *Policy) covering(addr netip.Addr, f *found) {
 // special judges an address by what it is for. The verdict has no Rule when
 // nothing is wrong with it: it is public, or a rule in f names its range, on
 // this port, and no rule denies it.
-func (p *Policy) special(addr netip.Addr, port uint16, own Ranges, f *found) (Class, Verdict) {
+func (p *Policy) special(addr netip.Addr, port uint16, own Ranges, f *found) Verdict {
 	class, within := classOf(addr)
-	if own != nil && own(addr) && !class.never() {
+	if own != nil && class != Loopback && !class.never() && own(addr) { // loopback is the host's own by itself
 		class, within = Own, netip.PrefixFrom(addr, addr.BitLen())
 	}
 	if class == Public {
-		return class, Verdict{}
+		return Verdict{}
 	}
 	refused := Verdict{Rule: ruleAddress + string(class)}
 	switch {
 	case class.never():
 		refused.Reason = fmt.Sprintf("%s is %s, and no rule opens that", addr, class)
-		return class, refused
+		return refused
 	case !within.IsValid():
 		refused.Reason = fmt.Sprintf("%s is in a range that is not assigned", addr)
-		return class, refused
+		return refused
 	}
 	// Of the rules that allow, only those that name the range count: a range
 	// that merely holds it was not written with it in mind.
@@ -309,17 +304,14 @@ func (p *Policy) special(addr netip.Addr, port uint16, own Ranges, f *found) (Cl
 	}
 	r, _ := p.choose(&naming, port)
 	switch {
-	case r == nil && f.n > 0:
-		refused.Reason = fmt.Sprintf("%s is %s, and no rule names its range on port %d", addr, class, port)
-		return class, refused
 	case r == nil:
-		refused.Reason = fmt.Sprintf("%s is %s, and no rule names its range", addr, class)
-		return class, refused
+		refused.Reason = fmt.Sprintf("%s is %s, and no rule names %s on port %d", addr, class.what(), within, port)
+		return refused
 	case r.action == Deny:
-		return class, Verdict{Rule: r.id, Reason: r.reason}
+		return Verdict{Rule: r.id, Reason: r.reason}
 	}
 	*f = naming
-	return class, Verdict{}
+	return Verdict{}
 }
 
 // address judges what a name resolved to.
@@ -336,8 +328,8 @@ func (p *Policy) address(r Request) Verdict {
 	for _, addr := range Unmap(r.Addr) {
 		var ranges found
 		p.covering(addr, &ranges)
-		if _, refused := p.special(addr, r.Port, r.Own, &ranges); refused.Rule != "" {
-			refused.Reason = r.Name + " resolves to " + refused.Reason
+		if refused := p.special(addr, r.Port, r.Own, &ranges); refused.Rule != "" {
+			refused.Reason = r.Name + " resolves to an address that may not be reached: " + refused.Reason
 			return refused
 		}
 		by, _ := p.choose(&ranges, r.Port)

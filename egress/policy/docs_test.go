@@ -1,10 +1,12 @@
 package policy_test
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
 
+	yaml "github.com/goccy/go-yaml"
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/rein-sh/rein/egress/policy"
@@ -51,5 +53,41 @@ func TestSchema(t *testing.T) {
 	}
 	if len(s.Properties) != 6 {
 		t.Errorf("%d keys", len(s.Properties))
+	}
+}
+
+// The example in docs/egress.md compiles, and does what the document says.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/egress.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(doc), "## Rules\n\n```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Targets map[string]struct {
+			Network policy.Document `json:"network"`
+		} `json:"targets"`
+	}
+	if err := json.Unmarshal(raw, &config); err != nil {
+		t.Fatal(err)
+	}
+	p := compile(t, config.Targets["default"].Network)
+	for _, c := range []struct {
+		name string
+		port uint16
+		want bool
+	}{
+		{"pypi.org", 443, true}, {"api.example.org", 443, true}, {"api.example.org", 80, true}, {"a.b.example.net", 443, true}, {"example.net", 443, false},
+		{"git.example.org", 22, true}, {"git.example.org", 443, false}, {"logs.example.net", 443, false}, {"mirror.example.org", 80, true}, {"mirror.example.org", 443, false},
+	} {
+		if v := p.Connect(c.name, c.port); v.Allowed() != c.want {
+			t.Errorf("%s port %d: %+v", c.name, c.port, v)
+		}
 	}
 }
