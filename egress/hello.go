@@ -231,6 +231,7 @@ func asksAgain(first []byte) (again, decided bool) {
 	const at = recordHeader + helloHeader + 2
 	switch {
 	case len(first) > 0 && first[0] != recordHandshake,
+		len(first) >= recordHeader && binary.BigEndian.Uint16(first[recordHeader-2:]) < retryPrefix-recordHeader,
 		len(first) > recordHeader && first[recordHeader] != helloServer:
 		return false, true
 	case len(first) < retryPrefix:

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -118,7 +119,7 @@ func (f *flow) watchRetry(ctx context.Context, h hello) error {
 }
 
 // passPrefix passes on a server's first bytes until they show whether it asks
-// again.
+// again, and then all of the record in which it does.
 func (f *flow) passPrefix() (again bool, err error) {
 	first := make([]byte, 0, retryPrefix)
 	for {
@@ -129,8 +130,12 @@ func (f *flow) passPrefix() (again bool, err error) {
 		first = first[:len(first)+n]
 		again, decided := asksAgain(first)
 		switch {
+		case again:
+			size := recordHeader + int64(binary.BigEndian.Uint16(first[recordHeader-2:]))
+			_, err := io.CopyN(f.inside, f.outside, size-retryPrefix)
+			return true, err
 		case decided:
-			return again, nil
+			return false, nil
 		case err == io.EOF:
 			return false, nil
 		case err != nil:
