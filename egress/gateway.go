@@ -46,6 +46,7 @@ type Gateway struct {
 	link  *link
 	log   *recorder
 	dns   *dnsServer
+	proxy *proxyServer
 	names *names
 
 	meter     *meter
@@ -93,7 +94,7 @@ func New(o Options) (*Gateway, error) {
 	o.Limits = o.Limits.orDefault()
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &Gateway{opts: o, ctx: ctx, cancel: cancel, stack: newStack(),
-		names: newNames(o.Limits), meter: newMeter(o.Limits), handlers: handlers(), buffers: newBuffers(),
+		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits())), handlers: handlers(), buffers: newBuffers(),
 		owners: make(chan struct{}, maxOwners), held: map[stack.TransportEndpointID]held{},
 		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
 	if err := g.start(); err != nil {
@@ -127,6 +128,7 @@ func (g *Gateway) start() error {
 	g.reject4 = g.stack.NetworkProtocolInstance(ipv4.ProtocolNumber).(stack.RejectIPv4WithHandler)
 	g.reject6 = g.stack.NetworkProtocolInstance(ipv6.ProtocolNumber).(stack.RejectIPv6WithHandler)
 	g.dns = newDNSServer(g)
+	g.proxy = newProxyServer(g)
 	g.forwarder = tcp.NewForwarder(g.stack, bufferDefault, math.MaxInt, g.serve) // the meter bounds them
 	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.onTCP)
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, g.onUDP)

@@ -7,11 +7,13 @@ import (
 )
 
 // SetPolicy puts p in force and returns its generation, one more than the
-// last. Connections that p does not allow are reset before it returns. Nil
-// denies everything.
+// last. Connections that p does not allow are reset before it returns. Its
+// limits hold in place of Options.Limits from now on, for what has been counted
+// so far, too. Nil denies everything.
 func (g *Gateway) SetPolicy(p *policy.Policy) uint64 {
 	g.mu.Lock()
 	g.policy = p
+	g.meter.set(g.opts.Limits.under(p.Limits()))
 	g.generation++
 	n, over := g.generation, g.rejudge()
 	g.mu.Unlock()

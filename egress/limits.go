@@ -91,24 +91,56 @@ func overLimit(name, reason string, args ...any) *refusal {
 	return &refusal{policy.Verdict{Rule: "limit:" + name, Reason: fmt.Sprintf(reason, args...)}}
 }
 
+// under returns l with what a policy says instead.
+func (l Limits) under(p policy.Limits) Limits {
+	if p.Connections > 0 {
+		l.Connections = p.Connections
+	}
+	if p.PerSecond > 0 {
+		l.PerSecond = p.PerSecond
+	}
+	if p.Bytes > 0 {
+		l.Bytes = p.Bytes
+	}
+	if p.MaxUploadBytes > 0 {
+		l.MaxUploadBytes = p.MaxUploadBytes
+	}
+	return l
+}
+
 // meter counts what the limits bound.
 type meter struct {
+	dials chan struct{} // one for each dial under way
+	rate  *rate.Limiter
+
+	mu     sync.Mutex
+	open   int
 	limits Limits
-	rate   *rate.Limiter
-	dials  chan struct{} // one for each dial under way
 
-	mu   sync.Mutex
-	open int
-
-	total, out atomic.Int64 // bytes; more than the limit once it is reached
+	total, out       atomic.Int64 // bytes so far
+	maxTotal, maxOut atomic.Int64
 }
 
 func newMeter(l Limits) *meter {
+	m := &meter{rate: rate.NewLimiter(0, 0), dials: make(chan struct{}, l.Dials)}
+	m.set(l)
+	return m
+}
+
+// set puts other limits in force, but for Dials.
+func (m *meter) set(l Limits) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.maxTotal.Store(l.Bytes)
+	m.maxOut.Store(l.MaxUploadBytes)
 	many := l.PerSecond
 	if many <= math.MaxInt/burst {
 		many *= burst
 	}
-	return &meter{limits: l, rate: rate.NewLimiter(rate.Limit(l.PerSecond), many), dials: make(chan struct{}, l.Dials)}
+	if l.PerSecond != m.limits.PerSecond {
+		m.rate = rate.NewLimiter(rate.Limit(l.PerSecond), many)
+	}
+	m.limits = l
 }
 
 // admit counts one more connection, or says why there may not be one. Who is
@@ -138,26 +170,26 @@ func (m *meter) release() {
 // spent says which number of bytes has been used up.
 func (m *meter) spent() *refusal {
 	switch {
-	case m.out.Load() >= m.limits.MaxUploadBytes:
+	case m.out.Load() >= m.maxOut.Load():
 		return m.overUpload()
-	case m.total.Load() >= m.limits.Bytes:
+	case m.total.Load() >= m.maxTotal.Load():
 		return m.overBytes()
 	}
 	return nil
 }
 
 func (m *meter) overUpload() *refusal {
-	return overLimit("max_upload_bytes", "%d bytes have been sent", m.limits.MaxUploadBytes)
+	return overLimit("max_upload_bytes", "%d bytes have been sent", m.maxOut.Load())
 }
 
 func (m *meter) overBytes() *refusal {
-	return overLimit("bytes", "%d bytes have gone both ways", m.limits.Bytes)
+	return overLimit("bytes", "%d bytes have gone both ways", m.maxTotal.Load())
 }
 
 // send returns how many of n bytes may leave, and the refusal of the others.
 func (m *meter) send(n int) (int, *refusal) {
-	may := take(&m.out, n, m.limits.MaxUploadBytes)
-	both := take(&m.total, may, m.limits.Bytes)
+	may := take(&m.out, n, m.maxOut.Load())
+	both := take(&m.total, may, m.maxTotal.Load())
 	switch {
 	case both < may:
 		m.out.Add(int64(both - may))
@@ -176,7 +208,7 @@ func (m *meter) unsend(n int) {
 
 // receive is send for the other way.
 func (m *meter) receive(n int) (int, *refusal) {
-	may := take(&m.total, n, m.limits.Bytes)
+	may := take(&m.total, n, m.maxTotal.Load())
 	if may < n {
 		return may, m.overBytes()
 	}

@@ -25,10 +25,14 @@ func (g *Gateway) onTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) b
 		if id.LocalPort == dnsPort {
 			return g.dns.accept(id, pkt)
 		}
+		if isProxy(to) {
+			return g.proxy.accept(id, pkt)
+		}
+		return g.onSYN(id, pkt)
 	case flags&header.TCPFlagRst != 0, id.LocalPort == dnsPort, to.Addr() == gateway4, to.Addr() == gateway6:
 		return false // the rest of a connection that was closed here
 	}
-	g.refuse(policy.TCP, "", to)
+	g.onStray(id)
 	return false
 }
 
