@@ -10,6 +10,9 @@ import (
 // MaxRules bounds the rules of a document, those of its bundles not counted.
 const MaxRules = 4096
 
+// maxList bounds the lists of a rule and the bundles of a document.
+const maxList = 64
+
 // Policy is a compiled Document, immutable and safe for concurrent use. Its
 // zero value denies everything, and so does nil.
 type Policy struct {
@@ -99,7 +102,11 @@ func Compile(d Document) (*Policy, error) {
 			c.rule(fmt.Sprintf("rules[%d]", i), r)
 		}
 	}
-	for i, name := range d.Bundles {
+	for i, name := range d.Bundles[:c.bound("bundles", len(d.Bundles))] {
+		if slices.Contains(d.Bundles[:i], name) {
+			c.fault(fmt.Sprintf("bundles[%d]", i), "", "%s is given twice", quote(name))
+			continue
+		}
 		c.bundle(fmt.Sprintf("bundles[%d]", i), name)
 	}
 	c.limits()
@@ -117,6 +124,14 @@ type compiler struct {
 
 func (c *compiler) fault(path, hint, format string, args ...any) {
 	c.faults = append(c.faults, Fault{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// bound refuses a list that is too long, and returns how much of it to look at.
+func (c *compiler) bound(path string, n int) int {
+	if n > maxList {
+		c.fault(path, "use several rules", "more than %d", maxList)
+	}
+	return min(n, maxList)
 }
 
 // head judges what is said of all targets.
@@ -235,6 +250,7 @@ func (c *compiler) ports(path string, r Rule, out *rule) {
 			ports = []int{443, 80}
 		}
 	}
+	ports = ports[:c.bound(path+".ports", len(ports))]
 	for i, port := range ports {
 		at := fmt.Sprintf("%s.ports[%d]", path, i)
 		switch {
@@ -380,12 +396,12 @@ func (c *compiler) visible(path string, r Rule, out *rule) {
 	if r.CIDR != "" {
 		c.fault(key, "name the host", "a rule about addresses cannot name methods or paths")
 	}
-	for i, m := range r.Methods {
+	for i, m := range r.Methods[:c.bound(path+".methods", len(r.Methods))] {
 		if m == "" || strings.ContainsFunc(m, func(r rune) bool { return r < 'A' || r > 'Z' }) {
 			c.fault(fmt.Sprintf("%s.methods[%d]", path, i), "such as GET", "%s is no method", quote(m))
 		}
 	}
-	for i, p := range r.Paths {
+	for i, p := range r.Paths[:c.bound(path+".paths", len(r.Paths))] {
 		if !plainPath(strings.TrimSuffix(p, "*")) || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
 			c.fault(fmt.Sprintf("%s.paths[%d]", path, i), "such as /simple/* or /index.html", "%s is no path in its plain form", quote(p))
 		}

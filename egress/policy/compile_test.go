@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,20 @@ func compile(t testing.TB, d policy.Document) *policy.Policy {
 		t.Fatal(err)
 	}
 	return p
+}
+
+func upTo(n int) (out []int) {
+	for i := range n {
+		out = append(out, i+1)
+	}
+	return out
+}
+
+func repositories(n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprintf("github:owner/repo%d", i))
+	}
+	return out
 }
 
 func TestCompileFaults(t *testing.T) {
@@ -38,6 +53,11 @@ func TestCompileFaults(t *testing.T) {
 		{"bundle", policy.Document{Bundles: []string{"npm", "nmp"}}, "bundles[1]", `"nmp" is no bundle`, "github-read"},
 		{"repository", policy.Document{Bundles: []string{"github:rein-sh"}}, "bundles[0]", "is no bundle", "github:OWNER/REPO"},
 		{"repository above", policy.Document{Bundles: []string{"github:a/.."}}, "bundles[0]", "is no bundle", ""},
+		{"bundle twice", policy.Document{Bundles: []string{"npm", "npm"}}, "bundles[1]", "twice", ""},
+		{"many bundles", policy.Document{Bundles: repositories(65)}, "bundles", "more than 64", ""},
+		{"many ports", one(policy.Rule{Host: "a.example", Proto: "tcp", Ports: upTo(65)}), "rules[0].ports", "more than 64", ""},
+		{"many methods", one(policy.Rule{Host: "a.example", Proto: "http", Methods: slices.Repeat([]string{"GET"}, 65)}), "rules[0].methods", "more than 64", ""},
+		{"many paths", one(policy.Rule{Host: "a.example", Proto: "http", Paths: slices.Repeat([]string{"/"}, 65)}), "rules[0].paths", "more than 64", ""},
 		{"limit", policy.Document{Limits: policy.Limits{MaxUploadBytes: -1}}, "limits.max_upload_bytes", "-1 is no limit", ""},
 		{"nothing", one(policy.Rule{}), "rules[0]", "speaks of nothing", "host"},
 		{"both", one(policy.Rule{Host: "a.example", CIDR: "192.0.2.0/24"}), "rules[0]", "both set", ""},

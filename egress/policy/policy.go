@@ -59,9 +59,9 @@ const (
 // Request is one target a sandbox wants to reach.
 type Request struct {
 	Stage     Stage
-	SandboxID string
+	SandboxID string // this and the next two say who asks; no rule speaks of them
 	Run       string
-	Calls     []string // the calls in flight
+	Calls     []string // in flight
 	Name      string   // in any spelling; empty when there is none
 	Addr      netip.Addr
 	Port      uint16 // 0 where the protocol has none

@@ -1,6 +1,8 @@
 package policy_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -215,5 +217,40 @@ func TestReportOnly(t *testing.T) {
 	}
 	if v := p.Connect("other.example", 22); v.Proto != policy.TCP {
 		t.Errorf("%+v", v)
+	}
+}
+
+// Of many rules that speak of a name, none is overlooked.
+func TestManyRules(t *testing.T) {
+	t.Parallel()
+	d := policy.Document{}
+	for range 40 {
+		d.Rules = append(d.Rules, policy.Rule{Host: "a.example"})
+	}
+	for _, i := range []int{0, 15, 16, 39} {
+		d.Rules[i].Action = "deny"
+		if v := compile(t, d).Connect("a.example", 443); v.Action != policy.Deny || v.Rule != fmt.Sprintf("rules[%d]", i) {
+			t.Errorf("rule %d: %+v", i, v)
+		}
+		d.Rules[i].Action = ""
+	}
+	if v := compile(t, d).Connect("a.example", 443); v.Action != policy.Allow || v.Rule != "rules[0]" {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestVerdictJSON(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		v    policy.Verdict
+		want string
+	}{
+		{policy.Verdict{}, `{"action":"deny","rule":"","reason":""}`},
+		{policy.Verdict{Action: policy.Ask, Proto: policy.TLS, Rule: "rules[0]", Reason: "r"}, `{"action":"ask","proto":"tls","rule":"rules[0]","reason":"r"}`},
+		{policy.Verdict{Action: policy.Allow, Reported: true}, `{"action":"allow","rule":"","reason":"","reported":true}`},
+	} {
+		if got, err := json.Marshal(c.v); err != nil || string(got) != c.want {
+			t.Errorf("%s, %v; want %s", got, err, c.want)
+		}
 	}
 }
