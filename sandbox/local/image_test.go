@@ -182,7 +182,13 @@ func withImages(t *testing.T, runtime string) *local.Provider {
 
 func withImagesIn(t *testing.T, runtime, state string) *local.Provider {
 	t.Helper()
+	return imagesWith(t, runtime, state, func(*local.Options) {})
+}
+
+func imagesWith(t *testing.T, runtime, state string, change func(*local.Options)) *local.Provider {
+	t.Helper()
 	o := options(runtime, state)
+	change(&o)
 	var err error
 	o.Images, err = image.Open(image.Options{Dir: filepath.Join(t.TempDir(), "images"), Allow: []string{"oci:/*"}})
 	if err != nil {

@@ -171,25 +171,20 @@ func (t *trust) path(name string) string { return filepath.Join(t.root, name) }
 // install does it.
 func (t *trust) install() error {
 	var system string
-	found := false
+	files := map[string][]byte{} // read before any is written: one may be a link to another
 	for _, name := range trustBundles {
-		old, err := readBounded(t.path(name))
-		if err != nil {
-			continue // not in this system
-		}
-		if found = true; system == "" {
-			system = old
-		}
-		if err := t.replace(name, join(old, t.text)); err != nil {
-			return err
+		if old, err := readBounded(t.path(name)); err == nil {
+			if system == "" {
+				system = old
+			}
+			files[name] = join(old, t.text)
 		}
 	}
-	if !found {
-		if err := writeFile(t.path(trustBundles[0]), string(t.text), 0o644); err != nil {
-			return err
-		}
+	if len(files) == 0 {
+		files[trustBundles[0]] = t.text
 	}
-	for name, content := range map[string][]byte{trustOwnPath: t.text, trustBundlePath: join(system, t.text)} {
+	files[trustOwnPath], files[trustBundlePath] = t.text, join(system, t.text)
+	for name, content := range files {
 		if err := t.replace(name, content); err != nil {
 			return err
 		}
@@ -217,7 +212,7 @@ func (t *trust) replace(name string, content []byte) error {
 	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(p, content, 0o644)
+	return writeFile(p, string(content), 0o644)
 }
 
 // addByHash puts each certificate where OpenSSL and the makers of bundles look

@@ -1,0 +1,147 @@
+package local
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// network is what the owners have said to the gateway.
+type network struct {
+	mu   sync.Mutex
+	said []bool
+}
+
+func (n *network) open(o bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.said = append(n.said, o)
+}
+
+// joined is an owner, by both ends of its connection.
+func joined(t *testing.T, s *owners, ask func(context.Context, sandbox.Question) bool) (*ownership, func()) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	o := &owner{conn: ours, answers: ask != nil, gone: make(chan struct{}), asked: map[uint64]chan bool{}}
+	end := &ownership{conn: theirs, ask: ask, slots: make(chan struct{}, maxAsked)}
+	end.ctx, end.cancel = context.WithCancel(context.Background())
+	welcomed := make(chan bool, 1)
+	go func() { welcomed <- s.welcome(o) }()
+	r := bufio.NewReader(theirs)
+	for { // the answer's head
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line == "\r\n" {
+			break
+		}
+	}
+	if !<-welcomed {
+		t.Fatal("not welcome")
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { o.serve(ours); ours.Close(); s.remove(o); close(o.gone) })
+	end.running.Go(func() { end.serve(r) })
+	return end, func() { end.Close(); wg.Wait() }
+}
+
+func TestOwnersAreAsked(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var n network
+	s := &owners{open: n.open}
+	if s.ask(t.Context(), sandbox.Question{}) {
+		t.Error("granted by nobody")
+	}
+	_, leaveSilent := joined(t, s, nil)
+	if s.ask(t.Context(), sandbox.Question{}) {
+		t.Error("granted by one who answers nothing")
+	}
+	started, release := make(chan struct{}), make(chan struct{})
+	_, leave := joined(t, s, func(ctx context.Context, q sandbox.Question) bool {
+		if q.Name == "wait.test" {
+			close(started)
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return q.Name == "yes.test"
+	})
+	if !s.ask(t.Context(), sandbox.Question{Name: "yes.test", Port: 443}) || s.ask(t.Context(), sandbox.Question{Name: "no.test"}) {
+		t.Error("the answer is not the owner's")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan bool)
+	go func() { waited <- s.ask(ctx, sandbox.Question{Name: "wait.test"}) }()
+	<-started
+	cancel()
+	if <-waited {
+		t.Error("granted without an answer")
+	}
+	close(release) // the late answer is no fault
+	if !s.ask(t.Context(), sandbox.Question{Name: "yes.test"}) {
+		t.Error("no answer after a late one")
+	}
+	leave()
+	if s.ask(t.Context(), sandbox.Question{Name: "yes.test"}) {
+		t.Error("granted by one who has gone")
+	}
+	leaveSilent()
+	if !slices.Equal(n.said, []bool{true, false}) {
+		t.Errorf("the network was opened and closed: %v", n.said)
+	}
+}
+
+// An owner that says what it must not is none any more.
+func TestOwnerSaysNonsense(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for name, line := range map[string]string{
+		"an answer to nothing": `{"id":7,"allow":true}`, "no JSON": `hello`, "a field too many": `{"id":1,"allow":true,"always":true}`,
+		"two values": `{"id":1,"allow":true} {}`, "endless": strings.Repeat("x", maxAttachLine+1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n network
+			s := &owners{open: n.open}
+			end, leave := joined(t, s, func(context.Context, sandbox.Question) bool { return true })
+			_, _ = io.WriteString(end.conn, line+"\n") // cut when the other end has had enough
+			<-end.ctx.Done()
+			leave()
+			if !slices.Equal(n.said, []bool{true, false}) {
+				t.Errorf("the network was opened and closed: %v", n.said)
+			}
+		})
+	}
+}
+
+// FuzzAttachLine checks that both directions' lines are read strictly.
+func FuzzAttachLine(f *testing.F) {
+	for _, s := range []string{`{"id":1,"allow":true}`, `{"id":1,"question":{"name":"a.test","port":443,"proto":"tls"}}`, `{}`, `{"id":-1}`, `null`, `{"id":1}{"id":2}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var answer attachAnswer
+		if decodeLine(line, &answer) == nil {
+			b, err := json.Marshal(answer)
+			var again attachAnswer
+			if err != nil || decodeLine(b, &again) != nil || again != answer {
+				t.Errorf("%+v becomes %s and %+v", answer, b, again)
+			}
+		}
+		var ask attachAsk
+		if decodeLine(line, &ask) == nil && !bytes.Contains(line, []byte("{")) && !bytes.Equal(bytes.TrimSpace(line), []byte("null")) {
+			t.Errorf("%q is a question", line)
+		}
+	})
+}
