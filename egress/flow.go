@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,10 @@ import (
 )
 
 const (
-	// connectTimeout bounds the resolving and dialling of one connection, and
+	// turnTimeout is how long a connection waits for its turn to be made,
+	// connectTimeout bounds its resolving and dialling then, and
 	// addressTimeout each address while there is another to try.
+	turnTimeout    = 10 * time.Second
 	connectTimeout = 15 * time.Second
 	addressTimeout = 4 * time.Second
 )
@@ -287,17 +290,12 @@ func (f *flow) dial(ctx context.Context) (net.Conn, error) {
 	if g.opts.Host == nil {
 		return nil, &refusal{policy.Verdict{Rule: ruleLink, Reason: "this sandbox has no way out"}}
 	}
+	if err := g.meter.turn(ctx); err != nil {
+		return nil, cmp.Or(context.Cause(f.ctx), err)
+	}
+	defer g.meter.done()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	select {
-	case g.meter.dials <- struct{}{}:
-		defer func() { <-g.meter.dials }()
-	case <-ctx.Done():
-		if context.Cause(f.ctx) != nil {
-			return nil, context.Cause(f.ctx)
-		}
-		return nil, overLimit("dials", "%d connections were being made for %v", cap(g.meter.dials), connectTimeout)
-	}
 	if err := f.resolve(ctx); err != nil {
 		return nil, err
 	}

@@ -93,10 +93,8 @@ func New(o Options) (*Gateway, error) {
 	}
 	o.Limits = o.Limits.orDefault()
 	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gateway{opts: o, ctx: ctx, cancel: cancel, stack: newStack(),
-		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits())), handlers: handlers(), buffers: newBuffers(),
-		owners: make(chan struct{}, maxOwners), held: map[stack.TransportEndpointID]held{},
-		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
+	g := newGateway(ctx, cancel, o)
+	g.stack = newStack()
 	if err := g.start(); err != nil {
 		cancel()
 		g.stack.Destroy()
@@ -104,6 +102,14 @@ func New(o Options) (*Gateway, error) {
 			Hint: "it must be a tap opened with IFF_NO_PI, or a bound AF_PACKET socket"}
 	}
 	return g, nil
+}
+
+// newGateway is a gateway without a stack, which records nothing yet.
+func newGateway(ctx context.Context, cancel context.CancelFunc, o Options) *Gateway {
+	return &Gateway{opts: o, ctx: ctx, cancel: cancel,
+		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits())), handlers: handlers(), buffers: newBuffers(),
+		owners: make(chan struct{}, maxOwners), held: map[stack.TransportEndpointID]held{},
+		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
 }
 
 func (o Options) check() error {

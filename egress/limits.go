@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -166,6 +167,21 @@ func (m *meter) release() {
 	defer m.mu.Unlock()
 	m.open--
 }
+
+// turn waits until one more dial may be made. Whose turn it is calls done.
+func (m *meter) turn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, turnTimeout,
+		overLimit("dials", "%d connections were being made for %v", cap(m.dials), turnTimeout))
+	defer cancel()
+	select {
+	case m.dials <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *meter) done() { <-m.dials }
 
 // spent says which number of bytes has been used up.
 func (m *meter) spent() *refusal {
