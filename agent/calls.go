@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/budget"
@@ -124,6 +125,9 @@ func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, e
 // hintDenied is what a person can do about a denial that stopped the run.
 const hintDenied = "--on-denial continue tells the agent of such a failure and goes on; what was denied stays denied"
 
+// hintOpens goes before it where the host could have opened what was denied.
+const hintOpens = "if that is meant, --allow %s opens it for another run; "
+
 // hintNobody is what a person can do when nobody could be asked.
 const hintNobody = "--ask socket waits for rein runs approve, from another terminal; a rule that allows it needs no answer; " +
 	"--on-denial continue tells the agent and goes on"
@@ -147,6 +151,9 @@ func (c *conversation) verdict(res tool.Result) (run.Outcome, bool) {
 	case tool.NeedsHuman:
 		if c.OnDenial == StopIfFailed {
 			hint := hintDenied
+			if opens := res.Opens(); opens != "" {
+				hint = fmt.Sprintf(hintOpens, opens) + hintDenied
+			}
 			if e.Code == string(approval.NoChannel) {
 				hint = hintNobody
 			}

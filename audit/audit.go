@@ -106,6 +106,7 @@ const (
 	KindRunResumed      Kind = "run.resumed"      // another process goes on
 	KindNetworkIntent   Kind = "network.intent"   // another policy of the network is to be put in force
 	KindNetworkChanged  Kind = "network.changed"  // it was, or not
+	KindNetworkSet      Kind = "network.set"      // a person has changed what a run that works may reach
 )
 
 // Entry is what a caller gives to Append.

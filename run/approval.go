@@ -87,7 +87,7 @@ func (r *runner) newGate() (*approval.Gate, error) {
 				why += "; rein runs approve " + r.o.ID + " " + q.ID + " answers"
 			}
 			r.emit(Event{Kind: EventWait, Text: why})
-			return r.tree.Waiting()
+			return r.waited(q, r.tree.Waiting())
 		},
 	})
 }
@@ -104,20 +104,26 @@ func firstLine(s string) string {
 	return line
 }
 
+// waited is done once q is answered. What asked about a host goes on then, and
+// says so by nothing that it does.
+func (r *runner) waited(q approval.Question, done func()) func() {
+	if q.Kind != approval.Host {
+		return done
+	}
+	return func() {
+		done()
+		r.desk.answered()
+	}
+}
+
 // gate returns the hook that judges calls, and makes the gate the first time.
 // Nil: none is judged.
 func (s *Session) gate() (func(context.Context, tool.Call) (tool.Call, *tool.Error), error) {
 	r := s.r
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.asks == nil {
-		g, err := r.newGate()
-		if g == nil || err != nil {
-			return nil, err
-		}
-		r.asks = g
+	g, err := r.gateOf()
+	if g == nil || err != nil {
+		return nil, err
 	}
-	g := r.asks
 	return func(ctx context.Context, c tool.Call) (tool.Call, *tool.Error) { return r.approve(ctx, g, c) }, nil
 }
 
@@ -267,12 +273,12 @@ func (b *counted) Write(p []byte) (int, error) {
 func (r *runner) recordApproval(e approval.Event) error {
 	rec := approvalRecord{Question: e.Question}
 	if e.Outcome == nil {
-		return r.record(audit.KindApprovalAsked, e.Question.CallID, rec)
+		return r.recordAside(audit.KindApprovalAsked, e.Question.CallID, rec)
 	}
 	o := e.Outcome
 	rec.Code, rec.By, rec.Reason, rec.Edited, rec.WaitedMS = o.Code, o.By, o.Reason, o.Command, o.Waited.Milliseconds()
 	r.countApproval(e.Question, *o)
-	return r.record(audit.KindApproval, e.Question.CallID, rec)
+	return r.recordAside(audit.KindApproval, e.Question.CallID, rec)
 }
 
 func (r *runner) countApproval(q approval.Question, o approval.Outcome) {

@@ -122,7 +122,9 @@ func (r *runner) adopt(rec *record) {
 	}
 	if rec.net != nil {
 		rep.NetworkObserved, rep.NetworkHead = true, rec.net.Copy.String()
-		rep.Network = r.copiedNetwork()
+		all := r.copiedNetwork()
+		rep.Network = all[:min(len(all), MaxNetwork)]
+		rep.Hosts, rep.HostsLeft = hostsOf(all)
 	}
 }
 
@@ -140,7 +142,7 @@ func fileHash(name string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// copiedNetwork is what network.jsonl has, the first MaxNetwork of it.
+// copiedNetwork is what network.jsonl has.
 func (r *runner) copiedNetwork() (out []sandbox.NetworkRecord) {
 	f, err := os.Open(filepath.Join(r.dir, NetworkFile))
 	if err != nil {
@@ -149,7 +151,7 @@ func (r *runner) copiedNetwork() (out []sandbox.NetworkRecord) {
 	defer f.Close()
 	for rec, err := range audit.Records(f) {
 		var n sandbox.NetworkRecord
-		if err == nil && rec.Seq > 1 && json.Unmarshal(rec.Data, &n) == nil && len(out) < MaxNetwork {
+		if err == nil && rec.Seq > 1 && json.Unmarshal(rec.Data, &n) == nil {
 			out = append(out, n)
 		}
 	}

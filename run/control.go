@@ -106,6 +106,16 @@ func (d *desk) note(e Event) {
 	d.doing, d.waiting = doing, waiting
 }
 
+// answered says that a question about a host, which came up during something else,
+// is not waited for any more.
+func (d *desk) answered() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting != "" {
+		d.doing, d.waiting = "going on", ""
+	}
+}
+
 // Status implements control.Handler.
 func (d *desk) Status(context.Context) (control.Status, error) {
 	r := d.r

@@ -76,9 +76,11 @@ type runner struct {
 
 	mu         sync.Mutex
 	report     *Report
-	asks       *approval.Gate // nil: nobody is asked anything
-	tools      []*tool.Set    // that the worker took
-	background []string       // call ids of which something may still run
+	reached    *sandbox.Sandbox // box, for other goroutines
+	calling    []call           // under way
+	asks       *approval.Gate   // nil: nobody is asked anything
+	tools      []*tool.Set      // that the worker took
+	background []string         // call ids of which something may still run
 	spills     []tool.Spill
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at
@@ -195,6 +197,7 @@ func awaited(ctx context.Context, done <-chan struct{}) bool {
 
 func (r *runner) create(ctx context.Context) error {
 	spec := r.o.Target.Spec
+	spec.Network = r.networkNow()
 	lease := r.o.Lease.Lease(r.o.Limits, time.Now(), r.tree.Deadline())
 	spec.TTL = lease.TTL()
 	labels := map[string]string{LabelRun: r.o.ID}
@@ -203,14 +206,14 @@ func (r *runner) create(ctx context.Context) error {
 	r.emit(Event{Kind: EventSandbox, Text: "creating a sandbox of " + r.o.Provider.Name()})
 	start := time.Now()
 	ctx, span := r.o.Telemetry.Sandbox(ctx, "create", r.o.Provider.Name(), "")
-	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID, Ask: r.askHost})
 	r.report.Time.CreateMS = time.Since(start).Milliseconds()
 	if err != nil {
 		span.SandboxEnded("", failureOf(err))
 		return err
 	}
 	span.SandboxEnded(box.ID(), "")
-	r.box = box
+	r.took(box)
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
 	r.describe(info)
@@ -222,6 +225,13 @@ func (r *runner) create(ctx context.Context) error {
 	r.renewer.born(ctx, info.ExpiresAt)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is ready"})
 	return nil
+}
+
+// took makes box the run's sandbox.
+func (r *runner) took(box *sandbox.Sandbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.box, r.reached = box, box
 }
 
 // LabelRun is the label that names a sandbox's run.

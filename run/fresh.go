@@ -33,10 +33,11 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 		return nil, end, err
 	}
 	spec := r.o.Target.Spec
+	spec.Network = r.networkNow()
 	spec.TTL = need + SaveTimeout
 	spec.Labels = map[string]string{LabelRun: r.o.ID, LabelRole: roleChecks}
 	r.emit(Event{Kind: EventCheck, Text: "making a new sandbox for the checks"})
-	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID})
+	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID, Ask: r.askHost})
 	if err != nil {
 		return nil, end, err
 	}

@@ -3,14 +3,12 @@ package run
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/rein-sh/rein/evidence"
-	"github.com/rein-sh/rein/sandbox"
 )
 
 var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
@@ -20,7 +18,8 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 	"line":    line,
 	"hint":    hintText,
 	"value":   value,
-	"targets": targets,
+	"reached": func(hosts []HostReached) []HostReached { return sorted(hosts, true) },
+	"denied":  func(hosts []HostReached) []HostReached { return sorted(hosts, false) },
 	"fate":    Protected.fate,
 	"braked":  braked,
 	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
@@ -92,10 +91,24 @@ Output directory {{code .Dir}}: {{.Files}} files, {{.Bytes}} bytes.
 - {{line .}}{{end}}
 {{end}}
 ## Network
-{{if .Network}}
+{{if .NetworkRules}}
+Open, by the policy at the end:
+{{range .NetworkRules}}
+- {{line .}}{{end}}
+{{else if .SandboxID}}
+Closed by policy.
+{{end}}{{range .NetworkChanges}}
+- changed while it worked: {{.Action}} {{line .Host}}{{with .Port}} port {{.}}{{end}}{{with .Proto}} ({{line .}}){{end}}, by uid {{.UID}} at {{date .Time}}{{end}}
+{{if .Network}}{{with reached .Hosts}}
+| reached | rule | times | sent | received |
+|---|---|---|---|---|
+{{range .}}| {{.Proto}} {{line .Host}}{{with .Port}}:{{.}}{{end}} | {{line .Rule}}{{if ne .Verdict "allow"}}, and only reported{{end}} | {{.Count}} | {{.BytesOut}} B | {{.BytesIn}} B |
+{{end}}{{end}}{{with denied .Hosts}}
 | target | verdict | reason | times |
 |---|---|---|---|
-{{range targets .Network}}| {{.Proto}} {{if .Name}}{{line .Name}}{{else}}{{.Address}}{{end}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{.Reason}} | {{.Count}} |
+{{range .}}| {{.Proto}} {{line .Host}}{{with .Port}}:{{.}}{{end}} | {{.Verdict}} | {{line .Reason}} | {{.Count}} |
+{{end}}{{end}}{{with .HostsLeft}}
+And {{.}} more, in network.jsonl.
 {{end}}{{else}}
 {{if not .SandboxID}}No sandbox was created.{{else if .NetworkObserved}}No target was recorded.{{else}}Network targets: not observable. There is no record of the network.{{end}}
 {{end}}
@@ -146,20 +159,13 @@ func value(l LimitInfo) string {
 	return l.Value + " B"
 }
 
-// targets adds up what is the same to the reader: one name is asked for over
-// several addresses of the resolver.
-func targets(records []sandbox.NetworkRecord) []sandbox.NetworkRecord {
-	var out []sandbox.NetworkRecord
-	for _, rec := range records {
-		i := slices.IndexFunc(out, func(o sandbox.NetworkRecord) bool {
-			return o.Proto == rec.Proto && o.Name == rec.Name && (rec.Name != "" || o.Address == rec.Address) &&
-				o.Port == rec.Port && o.Verdict == rec.Verdict && o.Reason == rec.Reason
-		})
-		if i < 0 {
-			out = append(out, rec)
-			continue
+// sorted are the hosts that were reached, or those that were not.
+func sorted(hosts []HostReached, reached bool) []HostReached {
+	var out []HostReached
+	for _, h := range hosts {
+		if h.Reached() == reached {
+			out = append(out, h)
 		}
-		out[i].Count += rec.Count
 	}
 	return out
 }

@@ -50,6 +50,7 @@ func (r *runner) network(ctx context.Context) {
 	r.mu.Lock()
 	r.report.NetworkObserved = true
 	r.report.Network = log.Records[:min(len(log.Records), MaxNetwork)]
+	r.report.Hosts, r.report.HostsLeft = hostsOf(log.Records)
 	if head != (audit.Head{}) {
 		r.report.NetworkHead = head.String()
 	}

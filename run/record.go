@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/sandbox"
 )
@@ -43,6 +44,9 @@ type record struct {
 	files  []Artifact
 	net    *NetworkEnd
 	output outputRecord
+
+	network []NetworkChange // made while it worked
+	steered bool            // the network's policy was to be changed
 
 	entries int   // of the transcript, that the audit log names
 	offset  int64 // where they end
@@ -126,7 +130,16 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 	case audit.KindApproval:
 		var a approvalRecord
 		err := json.Unmarshal(r.Data, &a)
-		rec.edited = a.Edited
+		if a.Kind != approval.Host { // which is asked about while a call is under way
+			rec.edited = a.Edited
+		}
+		return err
+	case audit.KindNetworkIntent:
+		rec.steered = true
+	case audit.KindNetworkSet:
+		var c NetworkChange
+		err := json.Unmarshal(r.Data, &c)
+		rec.network = append(rec.network, c)
 		return err
 	default:
 		return rec.takeJudged(r)

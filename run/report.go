@@ -56,6 +56,14 @@ type Report struct {
 	NetworkObserved bool                    `json:"network_observed"`
 	Network         []sandbox.NetworkRecord `json:"network,omitempty"`
 	NetworkHead     string                  `json:"network_head,omitempty"`
+	// Hosts takes them together by host, port and verdict, those that were reached
+	// first; HostsLeft is how many more there are.
+	Hosts     []HostReached `json:"hosts,omitempty"`
+	HostsLeft int           `json:"hosts_left,omitempty"`
+	// NetworkRules is what the network's policy says at the end, a line a rule;
+	// empty: nothing may be reached. NetworkChanges were made while the run worked.
+	NetworkRules   []string        `json:"network_rules,omitempty"`
+	NetworkChanges []NetworkChange `json:"network_changes,omitempty"`
 
 	Inputs    Inputs     `json:"inputs"`
 	Patch     *PatchInfo `json:"patch,omitempty"`

@@ -107,6 +107,7 @@ func reopen(o Options) (_ *runner, _ *record, err error) {
 		return nil, nil, err
 	}
 	r.skeleton()
+	r.report.NetworkChanges = rec.network
 	return r, rec, r.recordResumption(rec)
 }
 
@@ -289,7 +290,7 @@ const (
 
 // attaching is how a sandbox that the run has made is taken up.
 func (r *runner) attaching() sandbox.Options {
-	o := sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID, Env: r.o.Target.Spec.Env}
+	o := sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID, Env: r.o.Target.Spec.Env, Ask: r.askHost}
 	if o.Env == nil {
 		o.Env = map[string]string{}
 	}
@@ -302,7 +303,7 @@ func (r *runner) attach(ctx context.Context, rec *record) error {
 	if err != nil {
 		return err
 	}
-	r.box = box
+	r.took(box)
 	r.report.Cleanup = Cleanup{Error: "not tried"}
 	info := box.Info()
 	r.describe(info)
@@ -312,7 +313,16 @@ func (r *runner) attach(ctx context.Context, rec *record) error {
 	}
 	r.renewer = newRenewer(r, lease)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is still there"})
-	return nil
+	return r.networkAgain(ctx, rec)
+}
+
+// networkAgain puts in force what was by the record, where it was changed.
+func (r *runner) networkAgain(ctx context.Context, rec *record) error {
+	if !rec.steered {
+		return nil
+	}
+	_, err := r.box.SetNetwork(ctx, r.networkNow())
+	return err
 }
 
 // deadline is when the run's wall clock ends, by the limit that was last in force.

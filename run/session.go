@@ -49,9 +49,13 @@ func (s *Session) Masker() *secret.Masker { return s.r.o.Masker }
 
 // Emit tells the watcher of an event; its Time is set here.
 func (s *Session) Emit(e Event) {
-	if !s.r.past.Driving() {
-		s.r.emit(e)
+	if s.r.past.Driving() {
+		return
 	}
+	if e.Kind == EventCall && e.Call != nil {
+		s.r.began(*e.Call)
+	}
+	s.r.emit(e)
 }
 
 // Warn puts a sentence into the report and tells the watcher.
@@ -175,6 +179,7 @@ func (r *runner) countTokens(t Tokens) {
 // counts, and as progress, if it was any.
 func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 	r := s.r
+	r.ended(c.ID)
 	r.count(c, res)
 	r.progress(c, res)
 	code := ""

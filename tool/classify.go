@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
@@ -226,9 +228,9 @@ func exitError(r sandbox.Result) *Error {
 	case r.ExitCode == nil:
 		return nil
 	}
-	if d, ok := denied(r.Network); ok && *r.ExitCode != 0 {
-		return fail(CodeNetworkDenied, fmt.Sprintf("it failed, and it tried to reach %s, which was refused: %s", d.target, d.reason),
-			"the network is closed by policy and nothing in the sandbox can open it; work without it, or say in your answer what you would need. "+
+	if n := denied(r.Network, r.CallID); n != nil && *r.ExitCode != 0 {
+		return fail(CodeNetworkDenied, fmt.Sprintf("it failed, and it tried to reach %s, which was refused: %s", targetOf(n), n.Reason),
+			"the host's policy keeps that closed, and nothing in the sandbox can open it; work without it, or say in your answer what you would need. "+
 				"Whether a run stops here or goes on is the host's choice, --on-denial, which opens nothing")
 	}
 	switch *r.ExitCode {
@@ -240,21 +242,49 @@ func exitError(r sandbox.Result) *Error {
 	return nil
 }
 
-type denial struct{ target, reason string }
-
-func denied(records []sandbox.NetworkRecord) (denial, bool) {
-	for _, n := range records {
-		if n.Verdict != "deny" {
-			continue
+// denied is the first attempt of a call's that was refused; nil: none was.
+func denied(records []sandbox.NetworkRecord, callID string) *sandbox.NetworkRecord {
+	for i, n := range records {
+		if n.Verdict == "deny" && n.Of(callID) {
+			return &records[i]
 		}
-		target := n.Name
-		if target == "" {
-			target = n.Address
-		}
-		if n.Port != 0 {
-			target = fmt.Sprintf("%s port %d", target, n.Port)
-		}
-		return denial{target, n.Reason}, true
 	}
-	return denial{}, false
+	return nil
+}
+
+func targetOf(n *sandbox.NetworkRecord) string {
+	target := cmp.Or(n.Name, n.Address)
+	if n.Port != 0 {
+		target = fmt.Sprintf("%s port %d", target, n.Port)
+	}
+	return target
+}
+
+// Opens is what of the network the host would have to open for what the call was
+// refused, as --allow takes it: HOST, HOST:PORT or HOST:PORT/PROTO. It is for
+// people, never for a model, and empty where nothing, or nothing that should be,
+// would open it.
+func (r Result) Opens() string {
+	n := denied(r.Network, r.CallID)
+	if n == nil || n.Proto == "udp" || n.Proto == "icmp" || n.Proto == "other" {
+		return ""
+	}
+	if n.Rule != "" && n.Rule != policy.RuleDefault { // a rule that denies wins, and what is no rule cannot be opened
+		return ""
+	}
+	host := cmp.Or(n.Name, n.Address)
+	switch {
+	case n.Proto == "dns" && n.Name == "" || host == "" || len(policy.Encoded(n.Name)) > 0:
+		return ""
+	case n.Proto == "dns" || n.Port == 0:
+		return host
+	case strings.Contains(host, ":"):
+		host = "[" + host + "]"
+	}
+	switch target := fmt.Sprintf("%s:%d", host, n.Port); n.Port {
+	case 80, 443:
+		return target
+	default:
+		return target + "/tcp"
+	}
 }

@@ -80,6 +80,18 @@ func (c *Client) Stop(ctx context.Context, reason string) error {
 	return c.do(ctx, Request{Method: MethodStop, Reason: reason}, nil)
 }
 
+// Allow has a host be reached. It is refused when another rule denies it.
+func (c *Client) Allow(ctx context.Context, h Host) (ch NetworkChange, err error) {
+	err = c.do(ctx, Request{Method: MethodAllow, Host: h.Host, Port: h.Port, Proto: h.Proto}, &ch)
+	return ch, err
+}
+
+// Deny has a host be reached no more; open connections to it are closed.
+func (c *Client) Deny(ctx context.Context, h Host) (ch NetworkChange, err error) {
+	err = c.do(ctx, Request{Method: MethodDeny, Host: h.Host, Port: h.Port, Proto: h.Proto}, &ch)
+	return ch, err
+}
+
 // answering bounds a request without a deadline of its own.
 const answering = 15 * time.Second
 

@@ -12,6 +12,8 @@
 //	{"v":1,"method":"pending"}                                         []Pending
 //	{"v":1,"method":"approve","id":"…","hash":"…","decision":"approve","scope":"once"}
 //	{"v":1,"method":"stop","reason":"…"}
+//	{"v":1,"method":"allow","host":"example.com","port":443}           NetworkChange
+//	{"v":1,"method":"deny","host":"example.com"}                       NetworkChange
 package control
 
 import (
@@ -40,6 +42,7 @@ const (
 	MaxResponse = 1 << 20
 	maxID       = 128
 	maxReason   = 1 << 10
+	maxHost     = 256
 )
 
 // Method is what is asked for.
@@ -52,6 +55,8 @@ const (
 	MethodPending Method = "pending"
 	MethodApprove Method = "approve"
 	MethodStop    Method = "stop"
+	MethodAllow   Method = "allow"
+	MethodDeny    Method = "deny"
 )
 
 // Request is one line of a client.
@@ -71,6 +76,30 @@ type Request struct {
 
 	// Reason is why, of MethodApprove and MethodStop; it may be empty.
 	Reason string `json:"reason,omitempty"`
+
+	// Of MethodAllow and MethodDeny, see Host.
+	Host  string `json:"host,omitempty"`
+	Port  int    `json:"port,omitempty"`
+	Proto string `json:"proto,omitempty"`
+}
+
+// Host is what may be reached on the network, or may not any more.
+type Host struct {
+	Host  string // a name, "*." and a name, an address or a range of them
+	Port  int    // 0: the usual ones of what is allowed, every one of what is denied
+	Proto string // tls, http or tcp; empty where the port says it
+}
+
+// NetworkChange is a change of what may be reached.
+type NetworkChange struct {
+	Action string `json:"action"` // allow, deny
+	Host   string `json:"host"`
+	Port   int    `json:"port,omitempty"`
+	Proto  string `json:"proto,omitempty"`
+	// Generation counts the policies of the sandbox, from 1.
+	Generation uint64 `json:"generation"`
+	// Says are the rules in force, a line each; empty: nothing may be reached.
+	Says []string `json:"says,omitempty"`
 }
 
 // Decision answers what is pending.
@@ -207,6 +236,8 @@ type Handler interface {
 	Pending(ctx context.Context) ([]Pending, error)
 	Approve(ctx context.Context, by Peer, a Answer) error
 	Stop(ctx context.Context, by Peer, reason string) error
+	// Network allows a host, or denies it.
+	Network(ctx context.Context, by Peer, action Method, h Host) (NetworkChange, error)
 }
 
 // ParseRequest reads one line. A fault is an *Error.
@@ -283,6 +314,14 @@ func (r *Request) check() error {
 			return invalid("a reason has at most %d bytes", maxReason)
 		}
 		of.Reason = ""
+	case MethodAllow, MethodDeny:
+		if r.Host == "" || len(r.Host) > maxHost || r.Port < 0 || r.Port > 65535 || len(r.Proto) > maxID {
+			return invalid("a host of at most %d bytes is needed, and a port is 1 to 65535", maxHost)
+		}
+		if r.Method == MethodDeny && r.Proto != "" {
+			return invalid("what is denied is so whatever is spoken")
+		}
+		of.Host, of.Port, of.Proto = "", 0, ""
 	default:
 		return &Error{Code: CodeUnsupported, Message: fmt.Sprintf("there is no method %q", cut(string(r.Method)))}
 	}

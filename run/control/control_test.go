@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -65,6 +66,11 @@ func (d *desk) Stop(_ context.Context, _ control.Peer, why string) error {
 	return nil
 }
 
+func (d *desk) Network(_ context.Context, _ control.Peer, action control.Method, h control.Host) (control.NetworkChange, error) {
+	d.note(fmt.Sprintf("%s %s %d %s", action, h.Host, h.Port, h.Proto))
+	return control.NetworkChange{Action: string(action), Host: h.Host, Port: h.Port, Generation: 2}, nil
+}
+
 func serve(t *testing.T, dir string, h control.Handler) {
 	t.Helper()
 	s, err := control.Serve(dir, h)
@@ -105,6 +111,12 @@ func TestEveryMethod(t *testing.T) {
 	if diff := cmp.Diff(control.Change{Limit: budget.LimitTokens, Old: "1", New: "2000000"}, ch); err != nil || diff != "" {
 		t.Errorf("limit: %v %s", err, diff)
 	}
+	if ch, err := c.Allow(ctx, control.Host{Host: "example.com", Port: 22, Proto: "tcp"}); err != nil || ch.Action != "allow" || ch.Generation != 2 {
+		t.Errorf("allow: %+v, %v", ch, err)
+	}
+	if ch, err := c.Deny(ctx, control.Host{Host: "example.com"}); err != nil || ch.Action != "deny" {
+		t.Errorf("deny: %+v, %v", ch, err)
+	}
 	if list, err := c.Pending(ctx); err != nil || list == nil || len(list) != 0 {
 		t.Errorf("pending %v, %v", list, err)
 	}
@@ -118,7 +130,7 @@ func TestEveryMethod(t *testing.T) {
 	if err := c.Stop(ctx, "enough"); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]string{"limit 2000000", "deny run h no", "stop enough"}, d.asked); diff != "" {
+	if diff := cmp.Diff([]string{"limit 2000000", "allow example.com 22 tcp", "deny example.com 0 ", "deny run h no", "stop enough"}, d.asked); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -227,6 +227,8 @@ func (s *Server) do(by Peer, r Request) (any, error) {
 		return nil, h.Approve(ctx, by, Answer{ID: r.ID, Hash: r.Hash, Decision: r.Decision, Scope: r.Scope, Reason: r.Reason})
 	case MethodStop:
 		return nil, h.Stop(ctx, by, r.Reason)
+	case MethodAllow, MethodDeny:
+		return h.Network(ctx, by, r.Method, Host{Host: r.Host, Port: r.Port, Proto: r.Proto})
 	}
 	return nil, malformed("there is no method %q", r.Method) // ParseRequest lets no other through
 }

@@ -1,0 +1,53 @@
+package run
+
+import (
+	"slices"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// HostReached is one host that the sandbox reached or tried to, all its
+// connections to one port taken together.
+type HostReached struct {
+	Host  string `json:"host"` // a name, or an address
+	Port  int    `json:"port,omitempty"`
+	Proto string `json:"proto"` // tls, http, tcp, dns, udp, icmp, other
+	// Verdict is allow, deny, or report: it would have been denied.
+	Verdict string `json:"verdict"`
+	Rule    string `json:"rule,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Count   int    `json:"count"`
+	// BytesOut left the sandbox, BytesIn came back.
+	BytesOut int64 `json:"bytes_out,omitempty"`
+	BytesIn  int64 `json:"bytes_in,omitempty"`
+}
+
+// Reached reports whether anything got there.
+func (h HostReached) Reached() bool { return h.Verdict != "deny" }
+
+// hostsOf takes records together. Those that were reached come first, the first
+// MaxNetwork of each kind; left is how many there are besides.
+func hostsOf(records []sandbox.NetworkRecord) (hosts []HostReached, left int) {
+	at := map[HostReached]int{} // by what they share
+	var all []HostReached
+	for _, n := range records {
+		h := HostReached{Host: n.Name, Port: n.Port, Proto: n.Proto, Verdict: n.Verdict, Rule: n.Rule, Reason: n.Reason}
+		if h.Host == "" {
+			h.Host = n.Address
+		}
+		i, ok := at[h]
+		if !ok {
+			i = len(all)
+			at[h], all = i, append(all, h)
+		}
+		all[i].Count += n.Count
+		all[i].BytesOut += n.BytesOut
+		all[i].BytesIn += n.BytesIn
+	}
+	for _, reached := range []bool{true, false} {
+		these := slices.DeleteFunc(slices.Clone(all), func(h HostReached) bool { return h.Reached() != reached })
+		n := min(len(these), MaxNetwork)
+		hosts, left = append(hosts, these[:n]...), left+len(these)-n
+	}
+	return hosts, left
+}
