@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/textproto"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +38,8 @@ type framed struct {
 
 	// Of the goroutine that reads.
 	ready []byte // checked, and not yet read
+	taken []byte // of a head: its lines
+	part  []byte // of a line
 	next  func(*framed, []byte) (int, error)
 	left  int64 // of a body or a chunk
 	size  int   // of the trailers so far
@@ -84,30 +85,28 @@ func (f *framed) stands(n int) error {
 
 // readHead checks a head as a whole before anything of it is yielded.
 func (f *framed) readHead([]byte) (int, error) {
-	if _, err := f.in.Peek(1); err != nil {
-		f.end = err
-		return 0, err
+	if _, err := f.in.Peek(1); err != nil && len(f.taken)+len(f.part) == 0 {
+		return f.broken(err)
 	}
-	f.within(time.Now().Add(headTimeout))
-	head, err := f.takeHead()
-	f.within(time.Time{})
+	f.begin()
+	err := f.takeHead()
+	var bad *framingError
+	if err != nil && !errors.As(err, &bad) {
+		return f.broken(err)
+	}
 	var h frame
+	head := f.taken
+	f.taken = nil
 	if err == nil {
 		h, err = parseFrame(head)
 	}
-	var bad *framingError
-	if err != nil && !errors.As(err, &bad) {
-		f.end = err
-		return 0, err
-	}
 	f.mu.Lock()
 	f.heads++
+	f.bad, f.head = err, time.Time{}
+	_ = f.apply() // a connection that takes no deadline is closed, and the next read says so
 	f.mu.Unlock()
-	if bad != nil {
-		f.mu.Lock()
-		f.bad = bad
-		f.mu.Unlock()
-		f.fault(bad)
+	if err != nil {
+		f.fault(err)
 		f.ready, f.end = []byte(stand), io.EOF
 		return 0, nil
 	}
@@ -123,29 +122,38 @@ func (f *framed) readHead([]byte) (int, error) {
 	return 0, nil
 }
 
-func (f *framed) takeHead() ([]byte, error) {
-	if first, _ := f.in.Peek(1); !isToken(string(first)) { // is there: it was looked at
-		return nil, faulty("what was sent is not HTTP")
+// begin gives a head its time.
+func (f *framed) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.head.IsZero() {
+		f.head = time.Now().Add(headTimeout)
+		_ = f.apply() // as above
 	}
-	var head []byte
+}
+
+// takeHead reads the lines of a head. After a deadline it goes on where it was.
+func (f *framed) takeHead() error {
+	if first, err := f.in.Peek(1); err == nil && len(f.taken)+len(f.part) == 0 && !isToken(string(first)) {
+		return faulty("what was sent is not HTTP")
+	}
 	for {
 		line, err := f.line()
-		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && f.late() {
-				err = faulty("the head of a request was not complete after %v", headTimeout)
-			}
-			return nil, err
+		switch {
+		case err != nil && isTimeout(err) && f.late():
+			return faulty("the head of a request was not complete after %v", headTimeout)
+		case err != nil:
+			return err
+		case len(f.taken)+len(line) > maxHead:
+			return faulty("the head of a request has more than %d bytes", maxHead)
 		}
-		if len(head) == 0 { // who speaks another protocol may be waiting for an answer
+		if len(f.taken) == 0 { // who speaks another protocol may be waiting for an answer
 			if _, err := parseRequestLine(line); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		if len(head)+len(line) > maxHead {
-			return nil, faulty("the head of a request has more than %d bytes", maxHead)
-		}
-		if head = append(head, line...); len(line) == 2 {
-			return head, nil
+		if f.taken = append(f.taken, line...); len(line) == 2 {
+			return nil
 		}
 	}
 }
@@ -154,27 +162,41 @@ func (f *framed) takeHead() ([]byte, error) {
 // anywhere but before it. The bytes hold until the next read.
 func (f *framed) line() ([]byte, error) {
 	line, err := f.in.ReadSlice('\n')
+	if len(f.part) > 0 || err != nil {
+		f.part = append(f.part, line...)
+		line = f.part
+	}
 	switch {
-	case errors.Is(err, bufio.ErrBufferFull):
+	case errors.Is(err, bufio.ErrBufferFull), len(line) > maxLine:
 		return nil, faulty("a line has more than %d bytes", maxLine)
 	case err == io.EOF:
 		return nil, io.ErrUnexpectedEOF
 	case err != nil:
 		return nil, err
-	case len(line) < 2 || bytes.IndexByte(line, '\r') != len(line)-2:
+	}
+	f.part = nil
+	if len(line) < 2 || bytes.IndexByte(line, '\r') != len(line)-2 {
 		return nil, faulty("a line does not end in CR LF, or has a CR elsewhere")
 	}
 	return line, nil
 }
 
-// broken makes a fault in a body the end of everything.
+// broken returns an error of reading, which is the end of everything unless it
+// is a deadline.
 func (f *framed) broken(err error) (int, error) {
 	var bad *framingError
 	if errors.As(err, &bad) {
 		f.fault(bad)
 	}
-	f.end = err
+	if !isTimeout(err) {
+		f.end = err
+	}
 	return 0, err
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
 }
 
 func (f *framed) readRaw(p []byte) (int, error) { return f.in.Read(p) }
@@ -193,7 +215,9 @@ func (f *framed) pass(p []byte, next func(*framed, []byte) (int, error)) (int, e
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	f.end = err
+	if err != nil {
+		_, err = f.broken(err)
+	}
 	return n, err
 }
 
@@ -264,13 +288,6 @@ func (f *framed) SetReadDeadline(t time.Time) error {
 // SetDeadline is SetReadDeadline and SetWriteDeadline.
 func (f *framed) SetDeadline(t time.Time) error {
 	return errors.Join(f.SetReadDeadline(t), f.SetWriteDeadline(t))
-}
-
-func (f *framed) within(t time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.head = t
-	_ = f.apply() // a connection that takes no deadline is closed, and the next read says so
 }
 
 func (f *framed) late() bool {

@@ -98,6 +98,7 @@ func TestFramedRefusesHeads(t *testing.T) {
 		"two Hosts":                 {lines("GET / HTTP/1.1", "Host: a.example", "host: b.example"), "2 Host"},
 		"the same Host twice":       {lines("GET / HTTP/1.1", "Host: a.example", "Host: a.example"), "2 Host"},
 		"two Hosts of CONNECT":      {lines("CONNECT a.example:443 HTTP/1.1", "Host: a.example", "Host: a.example"), "2 Host"},
+		"a Host with a byte":        {lines("GET / HTTP/1.1", "Host: a.example/b"), "Host of a request is malformed"},
 		"both lengths":              {lines("POST / HTTP/1.1", "Host: a.example", "Content-Length: 5", "Transfer-Encoding: chunked"), "both Content-Length and"},
 		"two lengths":               {lines("POST / HTTP/1.1", "Host: a.example", "Content-Length: 5", "Content-Length: 5"), "more than once"},
 		"a list of lengths":         {lines("POST / HTTP/1.1", "Host: a.example", "Content-Length: 5, 5"), "Content-Length of a request is malformed"},

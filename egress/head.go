@@ -31,7 +31,9 @@ func parseFrame(head []byte) (frame, error) {
 		}
 		switch strings.ToLower(name) {
 		case "host":
-			hosts = append(hosts, value)
+			if hosts = append(hosts, value); !isHost(value) {
+				return frame{}, faulty("the Host of a request is malformed")
+			}
 		case "content-length":
 			lengths = append(lengths, value)
 		case "transfer-encoding":
@@ -184,6 +186,19 @@ func isToken(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// isHost reports whether s has only bytes that a host with a port may have; what
+// it names is for the policy.
+func isHost(s string) bool {
+	for _, c := range []byte(s) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		digit := '0' <= c && c <= '9'
+		if !letter && !digit && strings.IndexByte("-._~:[]%", c) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // isValue reports whether s may be the value of a field: no control characters

@@ -82,9 +82,8 @@ func (f *flow) judgeNoHello(bad error) error {
 
 // explain says what an error of reading means.
 func explain(err error) error {
-	var ne net.Error
 	switch {
-	case errors.As(err, &ne) && ne.Timeout():
+	case isTimeout(err):
 		return fmt.Errorf("its first message was not complete after %v", helloTimeout)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("its first message was cut short")
