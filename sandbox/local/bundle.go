@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/profiles/seccomp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -27,7 +26,7 @@ func buildBundle(cfg *nestConfig, sourceFDs []int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sources, err := bindSources(sourceFDs)
+	sources, err := bindSources(sourceFDs, cfg.closed)
 	if err != nil {
 		return "", err
 	}
@@ -85,14 +84,10 @@ func bundleSpec(cfg *nestConfig, binds, sources []string) (*specs.Spec, error) {
 	if cfg.Runtime.Kind == kindRunc {
 		// So that /proc/self/cgroup does not tell the host's names.
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
-		profile, err := seccomp.GetDefaultProfile(spec)
+		profile, err := callFilter(spec)
 		if err != nil {
 			return nil, err
 		}
-		// The native system calls only: the kernel's 32-bit entry points are its
-		// least tested, gVisor has none either, and runc takes a quarter of its
-		// start to compile the filter for them.
-		profile.Architectures = profile.Architectures[:min(1, len(profile.Architectures))]
 		spec.Linux.Seccomp = profile
 	}
 	return spec, nil

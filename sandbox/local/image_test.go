@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -224,8 +225,10 @@ func TestConformanceOnImage(t *testing.T) {
 		t.Run(runtime, func(t *testing.T) {
 			ref := system(t, v1.Config{})
 			sandboxtest.Run(t, sandboxtest.Harness{
-				New:  func(t *testing.T) sandbox.Provider { return onImage{withImages(t, runtime), ref} },
-				Must: expected(runtime),
+				New: func(t *testing.T) sandbox.Provider {
+					return onImage{imagesWith(t, runtime, t.TempDir(), func(o *local.Options) { o.Egress.Resolvers = []netip.AddrPort{names(t)} }), ref}
+				},
+				Must: expected(runtime), Loopback: "suite.test",
 
 				Summary: verified(t, runtime+"-image"),
 			})

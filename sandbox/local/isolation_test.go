@@ -66,6 +66,7 @@ func TestIsolation(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%v: %s", err, sandbox.HintOf(err))
 				}
+				fillMount(t, h.Mount)
 				h := h
 				h.Keeper = socketIn(t, state)
 				rows := trialsInside(t, box, program, h)
@@ -192,22 +193,14 @@ func hostTargets(t *testing.T) isolation.Host {
 		Marker: unique, File: dir + "/only-here", Mount: dir + "/mount"}
 	must(os.Chmod(dir, 0o755))
 	must(os.Mkdir(h.Mount, 0o755))
-	for _, name := range []string{h.File, h.Mount + "/file", h.SharedMemory} {
+	for _, name := range []string{h.File, h.SharedMemory} {
 		must(os.WriteFile(name, []byte("of the host"), 0o666))
 		must(os.Chmod(name, 0o666))
 	}
 	t.Cleanup(func() { os.Remove(h.SharedMemory) })
-	for _, name := range []string{"@" + h.Abstract, h.Mount + "/socket"} {
-		l, err := net.Listen("unix", name)
-		must(err)
-		t.Cleanup(func() { l.Close() })
-	}
-	must(os.Chmod(h.Mount+"/socket", 0o666))
-	must(unix.Mkfifo(h.Mount+"/fifo", 0o666))
-	must(os.Chmod(h.Mount+"/fifo", 0o666))
-	reader, err := os.OpenFile(h.Mount+"/fifo", os.O_RDWR|unix.O_NONBLOCK, 0)
+	l, err := net.Listen("unix", "@"+h.Abstract)
 	must(err)
-	t.Cleanup(func() { reader.Close() })
+	t.Cleanup(func() { l.Close() })
 
 	id, err := unix.SysvShmGet(h.SharedKey, 4096, unix.IPC_CREAT|0o666)
 	must(err)
@@ -231,6 +224,27 @@ func hostTargets(t *testing.T) isolation.Host {
 	must(sleeper.Start())
 	t.Cleanup(func() { sleeper.Process.Kill(); sleeper.Wait() })
 	return h
+}
+
+// fillMount puts into a directory what a sandbox might be able to use of it, after
+// the sandbox has been made: nothing that was there then is all that matters.
+func fillMount(t *testing.T, dir string) {
+	t.Helper()
+	var errs []error
+	errs = append(errs, os.WriteFile(dir+"/file", []byte("of the host"), 0o666), os.Chmod(dir+"/file", 0o666))
+	l, err := net.Listen("unix", dir+"/socket")
+	errs = append(errs, err, os.Chmod(dir+"/socket", 0o666), unix.Mkfifo(dir+"/fifo", 0o666), os.Chmod(dir+"/fifo", 0o666))
+	reader, err := os.OpenFile(dir+"/fifo", os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.Close()
+		reader.Close()
+		for _, name := range []string{"/file", "/socket", "/fifo"} {
+			os.Remove(dir + name)
+		}
+	})
 }
 
 // socketIn finds the keeper's socket.

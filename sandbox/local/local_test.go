@@ -95,6 +95,7 @@ func expected(runtime string) []sandbox.Capability {
 		sandbox.CapNetworkDeny, sandbox.CapNetworkRecord, sandbox.CapLimitDisk, sandbox.CapLimitPIDs,
 		sandbox.CapConfine, sandbox.CapNetworkRefuse, sandbox.CapExecdGuard, sandbox.CapTreeEnd, sandbox.CapUnprivileged,
 		sandbox.CapStderrInSessions, sandbox.CapSessions, sandbox.CapPTY, sandbox.CapPause,
+		sandbox.CapNetworkAllow, sandbox.CapNetworkAsk, sandbox.CapNetworkLive,
 	}
 	root := os.Geteuid() == 0
 	if runtime == "gvisor" {
@@ -121,8 +122,8 @@ func TestConformance(t *testing.T) {
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
 			sandboxtest.Run(t, sandboxtest.Harness{
-				New:  func(t *testing.T) sandbox.Provider { return provider(t, runtime) },
-				Must: expected(runtime),
+				New:  func(t *testing.T) sandbox.Provider { return networked(t, runtime) },
+				Must: expected(runtime), Loopback: "suite.test",
 
 				Summary: verified(t, runtime),
 			})

@@ -50,10 +50,12 @@ type nestConfig struct {
 	// that the root below it stays read-only and small.
 	LowerDisk bool `json:"lower_disk"`
 
-	// OOMCounter and Image.Mapped say which descriptors come with this, in this
-	// order.
-	OOMCounter bool `json:"oom_counter"`
-	oomCounter int  // or -1
+	// OOMCounter, Image.Mapped and Closed say which descriptors come with this, in
+	// this order.
+	OOMCounter bool   `json:"oom_counter"`
+	Closed     []bool `json:"closed,omitempty"` // for each mount, whether the keeper sends it (closedTrees)
+	oomCounter int    // or -1
+	closed     []int  // for each mount, or -1
 
 	covered []string // files shown of the host that trustStorePath takes the place of
 }
@@ -158,11 +160,14 @@ func forbidUserNamespaces() error {
 	return nil
 }
 
+// maxDescriptors is the most that one message carries (unix(7), SCM_MAX_FD).
+const maxDescriptors = 253
+
 // receiveConfig reads the configuration and the descriptors that may come with
 // its first bytes.
 func receiveConfig(c *net.UnixConn) (nestConfig, error) {
 	cfg := nestConfig{oomCounter: -1}
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(2*4))
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(maxDescriptors*4))
 	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
 	if err == nil && n == 0 {
 		err = errors.New("the keeper is gone")
@@ -187,9 +192,20 @@ func receiveConfig(c *net.UnixConn) (nestConfig, error) {
 		}
 	}
 	if cfg.Image != nil && cfg.Image.Mapped {
-		cfg.Image.tree, err = next()
+		if cfg.Image.tree, err = next(); err != nil {
+			return cfg, err
+		}
 	}
-	return cfg, err
+	cfg.closed = make([]int, len(cfg.Mounts))
+	for i := range cfg.closed {
+		cfg.closed[i] = -1
+		if i < len(cfg.Closed) && cfg.Closed[i] {
+			if cfg.closed[i], err = next(); err != nil {
+				return cfg, err
+			}
+		}
+	}
+	return cfg, nil
 }
 
 // descriptorsIn are the descriptors in a control message.

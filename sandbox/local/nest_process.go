@@ -77,7 +77,14 @@ func (k *keeper) startNest() (link int, err error) {
 		return -1, err
 	}
 	defer tree.Close() // of nil an error that nobody needs
-	if err := k.sendConfig(control, tree); err != nil {
+	closed, err := closedTrees(k.cfg.Spec.Mounts, k.cfg.Runtime.Kind, k.cfg.Info.IDBase)
+	for _, f := range closed {
+		defer f.Close() // of nil an error that nobody needs
+	}
+	if err != nil {
+		return -1, err
+	}
+	if err := k.sendConfig(control, tree, closed); err != nil {
 		return -1, fmt.Errorf("configure the nest: %w", err)
 	}
 	return receiveLink(control, k.cfg.StartTimeout)
@@ -178,9 +185,13 @@ func (k *keeper) oomCounter() bool {
 }
 
 // sendConfig tells the nest what to make, with the mount of its image if there
-// is one.
-func (k *keeper) sendConfig(control *net.UnixConn, tree *os.File) error {
-	b, err := json.Marshal(k.nestConfig(tree != nil))
+// is one, and those of the directories that are closed.
+func (k *keeper) sendConfig(control *net.UnixConn, tree *os.File, closed []*os.File) error {
+	cfg := k.nestConfig(tree != nil)
+	for _, f := range closed {
+		cfg.Closed = append(cfg.Closed, f != nil)
+	}
+	b, err := json.Marshal(cfg)
 	if err != nil {
 		return err
 	}
@@ -190,6 +201,11 @@ func (k *keeper) sendConfig(control *net.UnixConn, tree *os.File) error {
 	}
 	if tree != nil {
 		fds = append(fds, int(tree.Fd()))
+	}
+	for _, f := range closed {
+		if f != nil {
+			fds = append(fds, int(f.Fd()))
+		}
 	}
 	var oob []byte
 	if len(fds) > 0 {

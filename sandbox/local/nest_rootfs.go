@@ -44,7 +44,7 @@ func setUpMounts() error {
 // is mounted over it.
 func openMounts(cfg *nestConfig) ([]int, error) {
 	fds := make([]int, 0, len(cfg.Mounts))
-	for _, m := range cfg.Mounts {
+	for i, m := range cfg.Mounts {
 		fd, err := unix.Open(m.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = checkAccess(fd, m.Writable, cfg.SameUser)
@@ -52,6 +52,12 @@ func openMounts(cfg *nestConfig) ([]int, error) {
 		if err != nil {
 			return nil, &sandbox.Error{Kind: sandbox.KindHost, Op: "mount", Subject: m.Source, Err: err,
 				Hint: "commands run as an unprivileged user that owns no file of the host: let others read it, and write it where the mount is writable, or copy it in with --workspace"}
+		}
+		if cfg.Runtime.Kind == kindRunc && cfg.closed[i] < 0 {
+			if err := refuseSockets(m.Source); err != nil {
+				return nil, &sandbox.Error{Kind: sandbox.KindDenied, Op: "mount", Subject: m.Source, Err: err,
+					Hint: "use --runtime gvisor, which opens no socket of the host, mount a directory without, or copy it in with --workspace"}
+			}
 		}
 		fds = append(fds, fd)
 	}
@@ -83,8 +89,9 @@ func checkAccess(fd int, writable, sameUser bool) error {
 	return nil
 }
 
-// bindSources gives the configured mounts paths that the runtime can use.
-func bindSources(fds []int) ([]string, error) {
+// bindSources gives the configured mounts paths that the runtime can use. Those
+// that are closed are mounted as they came.
+func bindSources(fds, closed []int) ([]string, error) {
 	paths := make([]string, 0, len(fds))
 	for i, fd := range fds {
 		var st unix.Stat_t
@@ -99,7 +106,13 @@ func bindSources(fds []int) ([]string, error) {
 		} else if err := writeFile(path, "", 0o644); err != nil {
 			return nil, err
 		}
-		if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		if closed[i] >= 0 {
+			err := unix.MoveMount(closed[i], "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+			if err != nil {
+				return nil, fmt.Errorf("closed mount %d: %w", i, err)
+			}
+			unix.Close(closed[i])
+		} else if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return nil, fmt.Errorf("bind mount %d: %w", i, err)
 		}
 		unix.Close(fd)

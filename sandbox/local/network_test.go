@@ -16,7 +16,6 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/rein-sh/rein/egress/policy"
-	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/local"
 )
@@ -249,105 +248,6 @@ func TestPolicyOfALiveSandbox(t *testing.T) {
 			}
 			if after := string(run(t, s, "getent ahostsv4 also.test | head -n 1").Stdout.Head); before == "" || after != before {
 				t.Errorf("the name's address was %q, and is %q", before, after)
-			}
-			if err := s.Kill(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// Without an owner nothing leaves, and execd answers; the next owner finds the
-// policy that was in force.
-func TestOwners(t *testing.T) {
-	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) {
-			t.Parallel()
-			p, port := networked(t, runtime), echo(t)
-			s := connected(t, p, to(port, "yes.test"), nil)
-			second, err := sandbox.Attach(t.Context(), p, s.ID(), sandbox.Options{Log: discard()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			held(t, s, "yes.test", port)
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if r := run(t, second, greet("yes.test", port)); !r.OK() {
-				t.Errorf("with one owner of two: %+v", r.Network)
-			}
-			if err := second.Close(); err != nil {
-				t.Fatal(err)
-			}
-			alone := unowned(t, p, s.ID(), port)
-			if !strings.Contains(alone, "refused") && !strings.Contains(alone, "not known") {
-				t.Errorf("without an owner: %q", alone)
-			}
-			third, err := sandbox.Attach(t.Context(), p, s.ID(), sandbox.Options{Log: discard()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer third.Close()
-			wrote(t, third, "/tmp/over", "over\n")
-			if r := run(t, third, greet("yes.test", port)); !r.OK() {
-				t.Errorf("with an owner again: %+v %q", r.Network, r.Stderr.Head)
-			}
-			if err := third.Kill(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// unowned is what a connection to yes.test says, tried through execd alone.
-func unowned(t *testing.T, p *local.Provider, id string, port int) string {
-	t.Helper()
-	ep, err := p.Endpoint(t.Context(), id, execd.Port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := execd.NewClient(execd.Options{BaseURL: ep.BaseURL, Header: ep.Header, DialContext: ep.DialContext})
-	defer c.Close()
-	var said strings.Builder
-	_, err = c.Run(t.Context(), execd.RunRequest{Command: greet("yes.test", port), Timeout: 10000}, func(e execd.Event) { said.WriteString(e.Text) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return said.String()
-}
-
-// What a policy leaves open is asked of the owner.
-func TestAsk(t *testing.T) {
-	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) {
-			t.Parallel()
-			p, port := networked(t, runtime), echo(t)
-			d := to(port)
-			for _, name := range []string{"granted.test", "refused.test"} {
-				d.Rules = append(d.Rules, policy.Rule{Host: name, Ports: []int{port}, Proto: "tcp", Action: "ask"})
-			}
-			var mu sync.Mutex
-			var asked []sandbox.Question
-			s := connected(t, p, d, func(_ context.Context, q sandbox.Question) bool {
-				mu.Lock()
-				defer mu.Unlock()
-				asked = append(asked, q)
-				return q.Name == "granted.test"
-			})
-			r := run(t, s, greet("granted.test", port))
-			if !r.OK() {
-				t.Errorf("what was granted: %+v %q", r.Network, r.Stderr.Head)
-			}
-			mu.Lock()
-			if len(asked) != 1 || asked[0].Name != "granted.test" || asked[0].Port != port || asked[0].Proto != "tcp" || asked[0].CallID != r.CallID || asked[0].Rule == "" {
-				t.Errorf("asked: %+v, by %s", asked, r.CallID)
-			}
-			mu.Unlock()
-			if r := run(t, s, greet("refused.test", port)); r.OK() {
-				t.Errorf("what was refused: %q", r.Stdout.Head)
-			}
-			if r := run(t, s, greet("granted.test", port)); !r.OK() {
-				t.Errorf("what was granted before: %+v", r.Network)
 			}
 			if err := s.Kill(t.Context()); err != nil {
 				t.Error(err)

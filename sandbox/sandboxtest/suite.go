@@ -29,6 +29,10 @@ type Harness struct {
 	Must []sandbox.Capability
 	// Resources of the sandboxes; zero fields are the provider's defaults.
 	Resources sandbox.Resources
+	// Loopback is a name that the provider resolves to 127.0.0.1, where servers of
+	// this process can be reached from its host. Required where CapNetworkAllow
+	// must be there; without it the cases that reach something are skipped.
+	Loopback string
 	// Factor stretches the times that the suite allows; 0 is 1.
 	Factor float64
 	// Summary, when set, is told at the end what was shown.
@@ -50,6 +54,8 @@ type Case struct {
 	// breaks is said of a case that breaks connections. OpenSandbox's execd ends
 	// its other commands then, so there the case has a sandbox of its own, too.
 	breaks bool
+	// loopback: it reaches servers of this process.
+	loopback bool
 
 	run func(*env)
 }
@@ -57,7 +63,7 @@ type Case struct {
 // Cases returns all rows, in the order they are run.
 func Cases() []Case {
 	return slices.Concat(execCases(), treeCases(), callCases(), outputCases(), fileCases(),
-		confineCases(), lifecycleCases(), endCases(), pauseCases(), sessionCases(), isolationCases(), networkCases(), limitCases())
+		confineCases(), lifecycleCases(), endCases(), pauseCases(), sessionCases(), isolationCases(), networkCases(), policyCases(), limitCases())
 }
 
 // Check reports what is wrong with rows: an unknown capability, a name that is
@@ -113,6 +119,9 @@ func Run(t *testing.T, h Harness) {
 			t.Errorf("capability %q must be there: %s", c, reasonFor(report, c))
 		}
 	}
+	if slices.Contains(h.Must, sandbox.CapNetworkAllow) && h.Loopback == "" {
+		t.Errorf("capability %q must be there, and there is no Loopback to show it", sandbox.CapNetworkAllow)
+	}
 	s := &suite{Harness: h, provider: p, report: report, secret: secret, hostFile: hostFile(t, secret)}
 	t.Cleanup(s.close)
 	shown := newTally(report)
@@ -122,7 +131,11 @@ func Run(t *testing.T, h Harness) {
 	t.Run("cases", func(t *testing.T) { // ends when the parallel ones have
 		for _, c := range cases {
 			t.Run(c.Name, func(t *testing.T) {
-				if missing := s.missing(c.Needs); len(missing) > 0 {
+				missing := s.missing(c.Needs)
+				if c.loopback && h.Loopback == "" {
+					missing = append(missing, "needs a name for this machine's loopback address")
+				}
+				if len(missing) > 0 {
 					t.Skip(strings.Join(missing, "; "))
 				}
 				t.Cleanup(func() { shown.count(c, t) }) // the last of the case's own
