@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -30,6 +31,10 @@ type Env struct {
 	StateDir string
 	// Weak are backends that cannot enforce a sandbox's network rule, for A3.
 	Weak []Backend
+	// Resolving makes the provider once more, with that resolver of names in the
+	// host's place, for A4. Nil: the provider cannot be told, and names that are
+	// allowed are not tried. done, when not nil, ends it.
+	Resolving func(resolver netip.AddrPort) (p sandbox.Provider, done func(), err error)
 	// Probe is a program of this host that calls Probe when it is started with
 	// ProbeCommand, for A4: it is copied into the sandbox.
 	Probe string

@@ -88,9 +88,9 @@ func (a Aim) spellings() []way {
 	var list []way
 	for _, s := range spell(to.Addr()) {
 		list = append(list, connectBy("CONNECT by "+s.name, gateway, fmt.Sprintf("%s:%d", s.text, port)),
-			way{"spelling", "a name: " + s.name, "A? of " + s.text, []Outcome{NoName}, func(ctx context.Context, p *probe) seen {
+			by("spelling", "a name: "+s.name, "A? of "+s.text, []Outcome{NoName}, func(ctx context.Context, p *probe) seen {
 				return ask(ctx, "udp", resolver, question(dns.Fqdn(s.text), dns.TypeA))
-			}},
+			}),
 			program("bash by "+s.name, []string{"bash", "-c", `echo "$0" >"/dev/tcp/$1/$2"`, a.Token, s.text, fmt.Sprint(port)}, nil))
 	}
 	for _, s := range embed(to.Addr()) {

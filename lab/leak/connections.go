@@ -30,10 +30,10 @@ func (a Aim) connections() []way {
 		at := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(s.port)).String()
 		list = append(list, say(s.name, at, s.say, refusal))
 	}
-	list = append(list, way{"tcp", "dns over tls", "TLS to 1.1.1.1:853", refusal, func(ctx context.Context, p *probe) seen { return p.hello(ctx, "1.1.1.1:853", "one.one.one.one") }})
+	list = append(list, by("tcp", "dns over tls", "TLS to 1.1.1.1:853", refusal, func(ctx context.Context, p *probe) seen { return p.hello(ctx, "1.1.1.1:853", "one.one.one.one") }))
 	for _, t := range a.targets() {
 		list = append(list, say("tcp to "+t.word, t.at, "", refusal),
-			way{"tcp", "tcp fast open to " + t.word, "the byte in the SYN to " + t.at, refusal, func(ctx context.Context, p *probe) seen { return p.fastOpen(t.at) }})
+			by("tcp", "tcp fast open to "+t.word, "the byte in the SYN to "+t.at, refusal, func(ctx context.Context, p *probe) seen { return p.fastOpen(t.at) }))
 	}
 	return append(list,
 		from("tcp from port 53", 53, a.targets()[0].at), from("tcp from port 443", 443, a.targets()[0].at))
@@ -41,14 +41,14 @@ func (a Aim) connections() []way {
 
 // say connects and says something and the message.
 func say(name, at, words string, want []Outcome) way {
-	return way{"tcp", name, "connect to " + at, want, func(ctx context.Context, p *probe) seen {
+	return by("tcp", name, "connect to "+at, want, func(ctx context.Context, p *probe) seen {
 		c, err := dial(ctx, "tcp", at)
 		if err != nil {
 			return refused(err)
 		}
 		defer c.Close()
 		return p.speak(c, words)
-	}}
+	})
 }
 
 // speak sends the message on a connection. That there is one is too much.
@@ -83,7 +83,7 @@ func (p *probe) hello(ctx context.Context, at, name string) seen {
 
 // from connects from a certain port.
 func from(name string, port int, at string) way {
-	return way{"tcp", name, fmt.Sprintf("connect from port %d to %s", port, at), []Outcome{Reset, Unreachable, Forbidden}, func(ctx context.Context, p *probe) seen {
+	return by("tcp", name, fmt.Sprintf("connect from port %d to %s", port, at), []Outcome{Reset, Unreachable, Forbidden}, func(ctx context.Context, p *probe) seen {
 		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: port}}
 		c, err := d.DialContext(ctx, "tcp", at)
 		if err != nil {
@@ -95,7 +95,7 @@ func from(name string, port int, at string) way {
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
 		return p.speak(c, "")
-	}}
+	})
 }
 
 // fastOpen puts the message into the SYN (RFC 7413).

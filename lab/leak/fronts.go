@@ -53,7 +53,7 @@ func at(host string, port int) string { return net.JoinHostPort(host, fmt.Sprint
 func (a Aim) frontTLS(tlsAt string) []way {
 	refusal := []Outcome{Reset}
 	hello := func(name, tried string, c *tls.Config) way {
-		return way{"", name, tried, refusal, func(ctx context.Context, p *probe) seen { return p.handshake(ctx, tlsAt, c) }}
+		return by("", name, tried, refusal, func(ctx context.Context, p *probe) seen { return p.handshake(ctx, tlsAt, c) })
 	}
 	list := []way{
 		hello("tls with another server name", "ClientHello for "+outside, &tls.Config{ServerName: outside}),
@@ -67,11 +67,11 @@ func (a Aim) frontTLS(tlsAt string) []way {
 		{"http on the port of tls", "POST / HTTP/1.1\r\nHost: " + a.Allowed.Name + "\r\nContent-Length: 200\r\n\r\n"}, {"ssh on the port of tls", "SSH-2.0-leak\r\n"}, {"anything on the port of tls", "leak\n"},
 		{"a ClientHello that is too long, on the port of tls", "\x16\x03\x01\xff\xff" + strings.Repeat("\x01", 17<<10)},
 	} {
-		list = append(list, way{"", s.name, "connect to " + tlsAt + " and send what is no TLS", refusal, func(ctx context.Context, p *probe) seen { return p.raw(ctx, tlsAt, s.words+p.message()) }})
+		list = append(list, by("", s.name, "connect to "+tlsAt+" and send what is no TLS", refusal, func(ctx context.Context, p *probe) seen { return p.raw(ctx, tlsAt, s.words+p.message()) }))
 	}
-	return append(list, way{"", "tls through the gateway's proxy, with another server name", "CONNECT " + tlsAt + ", then ClientHello for " + outside, refusal, func(ctx context.Context, p *probe) seen {
+	return append(list, by("", "tls through the gateway's proxy, with another server name", "CONNECT "+tlsAt+", then ClientHello for "+outside, refusal, func(ctx context.Context, p *probe) seen {
 		return p.handshakeThrough(ctx, netip.AddrPortFrom(a.Gateway[0], proxyPort).String(), tlsAt)
-	}})
+	}))
 }
 
 // handshake speaks TLS to an address, under whatever name.
@@ -186,13 +186,13 @@ func (a Aim) frontHTTP(webAt string) []way {
 		{"tls on the port of http", "\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03"},
 		{"ssh on the port of http", "SSH-2.0-leak\r\n\r\n"},
 	} {
-		list = append(list, way{"", s.name, fmt.Sprintf("to %s: %.70q", webAt, s.words), append(refusal, BadRequest), func(ctx context.Context, p *probe) seen { return p.raw(ctx, webAt, s.words) }})
+		list = append(list, by("", s.name, fmt.Sprintf("to %s: %.70q", webAt, s.words), append(refusal, BadRequest), func(ctx context.Context, p *probe) seen { return p.raw(ctx, webAt, s.words) }))
 	}
 	for _, r := range []struct {
 		name, path string
 		want       []Outcome
 	}{{"a redirect to a name", "/to-name", []Outcome{NoName}}, {"a redirect to an address", "/to-address", []Outcome{Reset, Unreachable}}} {
-		list = append(list, way{"", r.name, "GET http://" + webAt + r.path + " and follow", r.want, func(ctx context.Context, p *probe) seen { return p.follow(ctx, "http://"+webAt+r.path) }})
+		list = append(list, by("", r.name, "GET http://"+webAt+r.path+" and follow", r.want, func(ctx context.Context, p *probe) seen { return p.follow(ctx, "http://"+webAt+r.path) }))
 	}
 	return list
 }
@@ -224,9 +224,9 @@ func (a Aim) frontNames() []way {
 	resolver := netip.AddrPortFrom(a.Gateway[0], 53).String()
 	var list []way
 	for _, name := range []string{"leak." + ok.Name, strings.SplitN(ok.Name, ".", 2)[1], "x" + ok.Name, ok.Name + "." + outside, strings.Replace(ok.Name, ".", "-", 1), TurnedSuffix, ok.Name + "\\000." + outside} {
-		list = append(list, way{"", "a name like it: " + name, "A? of " + name, []Outcome{NoName}, func(ctx context.Context, p *probe) seen {
+		list = append(list, by("", "a name like it: "+name, "A? of "+name, []Outcome{NoName}, func(ctx context.Context, p *probe) seen {
 			return ask(ctx, "udp", resolver, question(dns.Fqdn(name), dns.TypeA))
-		}})
+		}))
 	}
 	for _, port := range []int{int(a.Loopback), 22, 25, 80, 443, 3128} {
 		list = append(list, say(fmt.Sprintf("its port %d", port), at(ok.Name, port), "", []Outcome{Reset, Unreachable}))

@@ -30,15 +30,15 @@ func (a Aim) inside() []way {
 	}
 	for _, own := range append([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}, a.Own...) {
 		execd := netip.AddrPortFrom(own, uint16(a.Execd)).String()
-		list = append(list, way{"inside", "execd's port at " + own.String(), "POST http://" + execd + "/command", []Outcome{Reset, Unreachable, Page}, func(ctx context.Context, p *probe) seen {
+		list = append(list, by("inside", "execd's port at "+own.String(), "POST http://"+execd+"/command", []Outcome{Reset, Unreachable, Page}, func(ctx context.Context, p *probe) seen {
 			return p.post(ctx, "http://"+execd+"/command", "", "")
-		}})
+		}))
 	}
 	list = append(list,
-		way{"inside", "a route of one's own", "a netlink message that adds a route", []Outcome{Forbidden, Unsupported}, func(context.Context, *probe) seen { return route() }},
-		way{"inside", "an interface of one's own", "ioctl SIOCSIFFLAGS on eth0", []Outcome{Forbidden, Unsupported, Absent}, func(context.Context, *probe) seen { return interfaceFlags() }},
-		way{"inside", "another network namespace", "unshare(CLONE_NEWNET)", []Outcome{Forbidden, Unsupported}, func(context.Context, *probe) seen { return unshare() }},
-		way{"inside", "the host's network namespace", "open /proc/1/ns/net and setns", []Outcome{Forbidden, Absent, Unsupported}, func(context.Context, *probe) seen { return setns() }},
+		by("inside", "a route of one's own", "a netlink message that adds a route", []Outcome{Forbidden, Unsupported}, func(context.Context, *probe) seen { return route() }),
+		by("inside", "an interface of one's own", "ioctl SIOCSIFFLAGS on eth0", []Outcome{Forbidden, Unsupported, Absent}, func(context.Context, *probe) seen { return interfaceFlags() }),
+		by("inside", "another network namespace", "unshare(CLONE_NEWNET)", []Outcome{Forbidden, Unsupported}, func(context.Context, *probe) seen { return unshare() }),
+		by("inside", "the host's network namespace", "open /proc/1/ns/net and setns", []Outcome{Forbidden, Absent, Unsupported}, func(context.Context, *probe) seen { return setns() }),
 		file("the first process's environment", "/proc/1/environ", os.O_RDONLY), file("the first process's memory", "/proc/1/mem", os.O_RDWR),
 		file("the kernel's messages", "/dev/kmsg", os.O_WRONLY), file("the kernel's switches", "/proc/sys/kernel/core_pattern", os.O_WRONLY), file("the kernel's triggers", "/proc/sysrq-trigger", os.O_WRONLY),
 		file("the resolver's configuration", "/etc/resolv.conf", os.O_WRONLY))
@@ -47,7 +47,7 @@ func (a Aim) inside() []way {
 
 // unixSocket connects to a socket of the host's.
 func unixSocket(name, path string, want []Outcome) way {
-	return way{"unix", "unix: " + name, "connect to " + path, want, func(ctx context.Context, p *probe) seen {
+	return by("unix", "unix: "+name, "connect to "+path, want, func(ctx context.Context, p *probe) seen {
 		if path == "@" {
 			return notTried("the sink has no abstract socket")
 		}
@@ -57,7 +57,7 @@ func unixSocket(name, path string, want []Outcome) way {
 		}
 		defer c.Close()
 		return p.speak(c, "")
-	}}
+	})
 }
 
 // scanned are the ports that are tried at the gateway: those that services
@@ -73,7 +73,7 @@ func scanned(sink uint16) (list []uint16) {
 
 // scan tries many ports of the gateway. Its proxy is tried by itself.
 func scan(name string, gateway netip.Addr) way {
-	return way{"inside", name, "connect to ports 1 to 1023 but 53, and others, of " + gateway.String(), []Outcome{Reset}, func(ctx context.Context, p *probe) seen {
+	return by("inside", name, "connect to ports 1 to 1023 but 53, and others, of "+gateway.String(), []Outcome{Reset}, func(ctx context.Context, p *probe) seen {
 		ports := make(chan uint16)
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -98,7 +98,7 @@ func scan(name string, gateway netip.Addr) way {
 		all.Wait()
 		worst.words = strings.TrimSpace(fmt.Sprintf("%v %s", counts, worst.words))
 		return worst
-	}}
+	})
 }
 
 func (p *probe) knock(ctx context.Context, at netip.AddrPort) seen {
@@ -112,7 +112,7 @@ func (p *probe) knock(ctx context.Context, at netip.AddrPort) seen {
 
 // file opens a file that would lead out.
 func file(name, path string, flags int) way {
-	return way{"inside", name, "open " + path, []Outcome{Forbidden, Absent, Unsupported}, func(_ context.Context, p *probe) seen {
+	return by("inside", name, "open "+path, []Outcome{Forbidden, Absent, Unsupported}, func(_ context.Context, p *probe) seen {
 		f, err := os.OpenFile(path, flags, 0)
 		if errors.Is(err, syscall.EROFS) {
 			return seen{outcome: Forbidden, words: err.Error()}
@@ -132,7 +132,7 @@ func file(name, path string, flags int) way {
 			return seen{outcome: Absent, words: "it is empty"}
 		}
 		return open("%d bytes are readable", len(b))
-	}}
+	})
 }
 
 // route asks the kernel for a default route past the gateway.

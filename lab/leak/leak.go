@@ -96,6 +96,12 @@ type way struct {
 	group, name, tried string
 	want               []Outcome
 	try                func(ctx context.Context, p *probe) seen
+	program            bool // it is somebody else's
+}
+
+// by is a way that the probe tries itself.
+func by(group, name, tried string, want []Outcome, try func(context.Context, *probe) seen) way {
+	return way{group: group, name: name, tried: tried, want: want, try: try}
 }
 
 // probe is the program inside.
@@ -108,14 +114,21 @@ type probe struct {
 func (p *probe) message() string { return p.aim.Token + " " + p.name }
 
 const (
-	atOnce   = 12              // ways tried at once
-	patience = 2 * time.Second // for an answer
-	longest  = 8 * time.Second // for one way, programs included
+	atOnce         = 12               // ways tried at once
+	patience       = 2 * time.Second  // for an answer
+	longest        = 8 * time.Second  // for one way
+	longestProgram = 20 * time.Second // for one that a program tries
 )
 
 // Ways is everything there is to try with an aim.
 func (a Aim) ways() []way {
-	return slices.Concat(a.names(), a.web(), a.datagrams(), a.connections(), a.packets(), a.addresses(), a.spellings(), a.inside(), a.programs(), a.fronts())
+	// The fronts come first: a gateway tells only so many targets apart.
+	ways := slices.Concat(a.fronts(), a.names(), a.web(), a.datagrams(), a.connections(), a.packets(), a.addresses(), a.spellings(), a.inside(), a.programs())
+	if a.Allowed == nil {
+		return ways
+	}
+	// Programs take the longest, and speak no protocol that is not among the rest.
+	return slices.DeleteFunc(ways, func(w way) bool { return w.program })
 }
 
 // Run tries every way and writes a Row each, one JSON value a line, in the
@@ -150,7 +163,11 @@ func try(ctx context.Context, aim Aim, ways []way, w io.Writer) error {
 }
 
 func (w way) run(ctx context.Context, aim Aim) Row {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+	within := longest
+	if w.program {
+		within = longestProgram
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	row := Row{Group: w.group, Name: w.name, Tried: w.tried}
 	var words []string

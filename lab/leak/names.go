@@ -38,8 +38,8 @@ func (a Aim) names() []way {
 	noName := []Outcome{NoName}
 	var list []way
 	add := func(name, network, server, host string, kind uint16) {
-		list = append(list, way{"dns", name, fmt.Sprintf("%s %s? to %s over %s", short(host), dns.TypeToString[kind], server, network), noName,
-			func(ctx context.Context, p *probe) seen { return ask(ctx, network, server, question(host, kind)) }})
+		list = append(list, by("dns", name, fmt.Sprintf("%s %s? to %s over %s", short(host), dns.TypeToString[kind], server, network), noName,
+			func(ctx context.Context, p *probe) seen { return ask(ctx, network, server, question(host, kind)) }))
 	}
 	gateway := netip.AddrPortFrom(a.Gateway[0], 53).String()
 	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeTXT, dns.TypeMX, dns.TypeNULL, dns.TypeANY, dns.TypeHTTPS, dns.TypeSRV, dns.TypeNAPTR} {
@@ -58,21 +58,21 @@ func (a Aim) names() []way {
 	}
 	add("dns reverse question", "udp", gateway, "4.3.2.1.in-addr.arpa.", dns.TypePTR)
 	list = append(list, a.oddQuestions(gateway)...)
-	list = append(list, way{"dns", "the system's resolver", "getaddrinfo " + a.Token + "." + outside, noName, func(ctx context.Context, p *probe) seen {
+	list = append(list, by("dns", "the system's resolver", "getaddrinfo "+a.Token+"."+outside, noName, func(ctx context.Context, p *probe) seen {
 		found, err := net.DefaultResolver.LookupHost(ctx, a.Token+"."+outside)
 		if err != nil {
 			return refused(err)
 		}
 		return open("%v", found)
-	}})
+	}))
 	return list
 }
 
 // oddQuestions carry the byte elsewhere than in a plain question.
 func (a Aim) oddQuestions(server string) []way {
 	odd := func(name, tried string, m func() *dns.Msg) way {
-		return way{"dns", name, tried + " to " + server, []Outcome{NoName, Unreachable, Silent},
-			func(ctx context.Context, p *probe) seen { return ask(ctx, "udp", server, m()) }}
+		return by("dns", name, tried+" to "+server, []Outcome{NoName, Unreachable, Silent},
+			func(ctx context.Context, p *probe) seen { return ask(ctx, "udp", server, m()) })
 	}
 	return []way{
 		odd("dns option", "a question whose EDNS option has the byte", func() *dns.Msg {

@@ -48,7 +48,7 @@ func (a Aim) broadcast() string {
 
 // datagram sends data and the message to an address and listens.
 func datagram(name, at, data string, want []Outcome) way {
-	return way{"udp", name, "a datagram to " + at, want, func(ctx context.Context, p *probe) seen {
+	return by("udp", name, "a datagram to "+at, want, func(ctx context.Context, p *probe) seen {
 		c, err := dial(ctx, "udp", at)
 		if err != nil {
 			return refused(err)
@@ -68,7 +68,7 @@ func datagram(name, at, data string, want []Outcome) way {
 			return datagramRefused(err)
 		}
 		return open("%d bytes came back", n)
-	}}
+	})
 }
 
 // packets are the ways below and beside TCP and UDP.
@@ -108,15 +108,15 @@ func (a Aim) packets() []way {
 		{"vsock, to a hypervisor", unix.AF_VSOCK, unix.SOCK_STREAM, 0}, {"bluetooth", unix.AF_BLUETOOTH, unix.SOCK_RAW, 1},
 		{"can bus", unix.AF_CAN, unix.SOCK_RAW, 1}, {"xdp", unix.AF_XDP, unix.SOCK_RAW, 0}, {"tipc", unix.AF_TIPC, unix.SOCK_STREAM, 0}, {"smc", unix.AF_SMC, unix.SOCK_STREAM, 0},
 	} {
-		list = append(list, way{"packet", f.name, fmt.Sprintf("socket(%d, %d, %d)", f.domain, f.kind, f.arg), []Outcome{Forbidden, Unsupported, Absent, Unreachable, Reset},
-			func(context.Context, *probe) seen { return other(f.domain, f.kind, f.arg) }})
+		list = append(list, by("packet", f.name, fmt.Sprintf("socket(%d, %d, %d)", f.domain, f.kind, f.arg), []Outcome{Forbidden, Unsupported, Absent, Unreachable, Reset},
+			func(context.Context, *probe) seen { return other(f.domain, f.kind, f.arg) }))
 	}
-	return append(list, way{"packet", "a tun device", "open /dev/net/tun and TUNSETIFF", []Outcome{Absent, Forbidden, Unsupported}, func(context.Context, *probe) seen { return tun() }}, device("a kvm device", "/dev/kvm"), device("a disk of the host", "/dev/sda"), device("the memory of the host", "/dev/mem"))
+	return append(list, by("packet", "a tun device", "open /dev/net/tun and TUNSETIFF", []Outcome{Absent, Forbidden, Unsupported}, func(context.Context, *probe) seen { return tun() }), device("a kvm device", "/dev/kvm"), device("a disk of the host", "/dev/sda"), device("the memory of the host", "/dev/mem"))
 }
 
 // socket opens a socket of IP and sends the message to an address.
 func socket(name string, domain, kind, proto int, to netip.Addr, want []Outcome) way {
-	return way{"packet", name, fmt.Sprintf("socket(%d, %d, %d), the byte to %s", domain, kind, proto, to), want, func(_ context.Context, p *probe) seen {
+	return by("packet", name, fmt.Sprintf("socket(%d, %d, %d), the byte to %s", domain, kind, proto, to), want, func(_ context.Context, p *probe) seen {
 		fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, proto)
 		if err != nil {
 			return refused(os.NewSyscallError("socket", err))
@@ -136,7 +136,7 @@ func socket(name string, domain, kind, proto int, to netip.Addr, want []Outcome)
 			return refused(os.NewSyscallError("connect", err))
 		}
 		return p.exchange(fd, proto, to)
-	}}
+	})
 }
 
 func port(kind int, sink uint16) int {
@@ -237,12 +237,12 @@ func tun() seen {
 
 // device opens a device of the host.
 func device(name, path string) way {
-	return way{"packet", name, "open " + path, []Outcome{Absent, Forbidden, Unsupported}, func(context.Context, *probe) seen {
+	return by("packet", name, "open "+path, []Outcome{Absent, Forbidden, Unsupported}, func(context.Context, *probe) seen {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
 			return refused(err)
 		}
 		defer f.Close()
 		return open("it opens")
-	}}
+	})
 }

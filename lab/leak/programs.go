@@ -14,7 +14,8 @@ import (
 // program is a way that a program of the sandbox's image tries. It must fail,
 // by itself and in time.
 func program(name string, argv, env []string) way {
-	return way{"program", name, strings.Join(append(append([]string(nil), env...), argv...), " "), []Outcome{Failed}, func(ctx context.Context, p *probe) seen {
+	tried := strings.Join(append(append([]string(nil), env...), argv...), " ")
+	return way{group: "program", name: name, tried: tried, want: []Outcome{Failed}, program: true, try: func(ctx context.Context, p *probe) seen {
 		path, err := exec.LookPath(argv[0])
 		if err != nil {
 			return notTried("%s is not installed", argv[0])

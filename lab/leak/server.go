@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -105,7 +106,7 @@ func (s *Server) listen() error {
 		return nil, nil
 	}}
 	for _, l := range []net.Listener{listeners[0], tls.NewListener(listeners[1], config)} {
-		server := &http.Server{Handler: http.HandlerFunc(s.page), ReadHeaderTimeout: longest}
+		server := &http.Server{Handler: http.HandlerFunc(s.page), ReadHeaderTimeout: longest, ErrorLog: log.New(io.Discard, "", 0)}
 		s.closers = append(s.closers, server)
 		s.all.Go(func() { _ = server.Serve(l) }) // until it is closed
 	}

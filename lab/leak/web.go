@@ -95,7 +95,7 @@ func request(name, address string, want []Outcome, host, proxy string) way {
 	if proxy != "" {
 		tried += " through http_proxy=" + proxy
 	}
-	return way{"http", name, tried, want, func(ctx context.Context, p *probe) seen { return p.post(ctx, address, host, proxy) }}
+	return by("http", name, tried, want, func(ctx context.Context, p *probe) seen { return p.post(ctx, address, host, proxy) })
 }
 
 func (p *probe) post(ctx context.Context, address, host, proxy string) seen {
@@ -145,14 +145,14 @@ func judgePage(r *http.Response) seen {
 
 // connectBy asks a proxy for a tunnel.
 func connectBy(name, proxy, target string) way {
-	return way{"http", name, "CONNECT " + short(target) + " at " + proxy, []Outcome{Reset, Unreachable, Page}, func(ctx context.Context, p *probe) seen {
+	return by("http", name, "CONNECT "+short(target)+" at "+proxy, []Outcome{Reset, Unreachable, Page, BadRequest}, func(ctx context.Context, p *probe) seen {
 		c, err := dial(ctx, "tcp", proxy)
 		if err != nil {
 			return refused(err)
 		}
 		defer c.Close()
 		return p.tunnelThrough(c, target)
-	}}
+	})
 }
 
 // tunnelThrough asks for a tunnel on c and, when it gets one, sends the byte.
