@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/egress/policy"
 )
 
 func BenchmarkRoundTrip(b *testing.B) {
@@ -106,4 +107,87 @@ func download(b *testing.B, link func(*netns) int) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Client, gateway and server share the machine's processors.
+
+func BenchmarkCarryUpload(b *testing.B) {
+	for name, link := range links {
+		b.Run(name, func(b *testing.B) {
+			c := carry(b, link, func(c *net.TCPConn) {
+				io.Copy(io.Discard, c)
+				c.Write([]byte{1})
+			})
+			buf := make([]byte, 256<<10)
+			b.SetBytes(int64(len(buf)))
+			for b.Loop() {
+				if _, err := c.Write(buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+			c.CloseWrite()
+			if _, err := io.ReadFull(c, buf[:1]); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+func BenchmarkCarryDownload(b *testing.B) {
+	for name, link := range links {
+		b.Run(name, func(b *testing.B) {
+			c := carry(b, link, func(c *net.TCPConn) {
+				buf := make([]byte, 256<<10)
+				for {
+					if _, err := c.Write(buf); err != nil {
+						return
+					}
+				}
+			})
+			buf := make([]byte, 256<<10)
+			b.SetBytes(int64(len(buf)))
+			for b.Loop() {
+				if _, err := io.ReadFull(c, buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+			c.Close() // before the server's end is waited for
+		})
+	}
+}
+
+// carry connects from inside to a server that f plays.
+func carry(b *testing.B, link func(*netns) int, f func(*net.TCPConn)) *net.TCPConn {
+	out := newAway()
+	out.serve(b, "a.example.org", "93.184.215.14:22", f)
+	ns := newNetns(b)
+	g, _ := open(b, egress.Options{FD: link(ns), Host: out, Limits: egress.Limits{Bytes: 1 << 60, MaxUploadBytes: 1 << 60},
+		Policy: compile(b, policy.Document{Rules: []policy.Rule{tcpTo("a.example.org", 22)}})})
+	g.Open(true)
+	c, err := reach(b, ns, "a.example.org", 22)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// What a connection costs that is let through, beside one that is refused.
+func BenchmarkCarryConnect(b *testing.B) {
+	out := newAway()
+	out.serve(b, "a.example.org", "93.184.215.14:22", func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	ns, _, _ := owned(b, egress.Options{Host: out, Limits: egress.Limits{PerSecond: 1 << 30, Connections: 1 << 20},
+		Policy: compile(b, policy.Document{Rules: []policy.Rule{tcpTo("a.example.org", 22)}})})
+	addr, _ := resolve(b, ns, "a.example.org", 1)
+	to := addr.String() + ":22"
+	ns.do(func() error {
+		for b.Loop() {
+			c, err := net.Dial("tcp", to)
+			if err != nil {
+				return err
+			}
+			c.Close()
+		}
+		return nil
+	})
 }

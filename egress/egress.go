@@ -2,11 +2,15 @@
 // stack in user space (gVisor's) over a descriptor of Ethernet frames.
 //
 // The host reaches the sandbox by dialling through the stack. Whatever the
-// sandbox sends to anyone arrives here and is refused at once, in the way its
+// sandbox sends to anyone arrives here. Only TCP goes further, where the policy
+// allows it: the name that was connected to (DNS gives each allowed name an
+// address of its own) or the literal address is judged, the host's side is
+// resolved once, every address is judged, one of them is dialled, and only then
+// is the sandbox's SYN answered. All else is refused at once, in the way its
 // protocol knows, and recorded:
 //
 //	TCP                       reset
-//	DNS, UDP and TCP port 53  REFUSED, the name is recorded
+//	DNS, UDP and TCP port 53  NXDOMAIN, the name is recorded
 //	other UDP                 ICMP port unreachable
 //	ICMP echo                 ICMP administratively prohibited
 //	other IP protocols        ICMP protocol unreachable (IPv6: parameter problem)
@@ -85,7 +89,7 @@ type Options struct {
 	// is DefaultLimits().
 	Limits Limits
 
-	// Record is called with what was refused, in order, never concurrently,
+	// Record is called with what was refused or has ended, in order, never concurrently,
 	// from a goroutine of the gateway. Required. While it is slow, attempts
 	// are folded (see Attempt), and no packet waits for it. Close returns
 	// after its last call.

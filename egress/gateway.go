@@ -56,6 +56,7 @@ type Gateway struct {
 	forwarder *tcp.Forwarder
 	heldMu    sync.Mutex
 	held      map[stack.TransportEndpointID]held
+	known     *known
 
 	reject4 stack.RejectIPv4WithHandler
 	reject6 stack.RejectIPv6WithHandler
@@ -108,7 +109,7 @@ func New(o Options) (*Gateway, error) {
 func newGateway(ctx context.Context, cancel context.CancelFunc, o Options) *Gateway {
 	return &Gateway{opts: o, ctx: ctx, cancel: cancel,
 		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits())), handlers: handlers(), buffers: newBuffers(),
-		owners: make(chan struct{}, maxOwners), held: map[stack.TransportEndpointID]held{},
+		owners: make(chan struct{}, maxOwners), held: map[stack.TransportEndpointID]held{}, known: newKnown(),
 		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
 }
 

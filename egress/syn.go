@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -76,9 +77,12 @@ func (g *Gateway) endpoint(id stack.TransportEndpointID) endpoint {
 }
 
 // onStray sees a segment that opens nothing and belongs to no connection, and
-// which is reset. Of connections that are allowed it is the rest of one that
-// was closed here; others are recorded.
+// which is reset. The rest of a connection that was closed here is no attempt,
+// nor is what the policy allows; others are recorded.
 func (g *Gateway) onStray(id stack.TransportEndpointID) {
+	if g.known.has(id) {
+		return
+	}
 	f, refused := g.judge(g.endpoint(id), id.RemotePort)
 	if refused != nil {
 		f.record(refused)
@@ -114,9 +118,48 @@ func (g *Gateway) serve(r *tcp.ForwarderRequest) {
 	}
 	answered()
 	if err == nil {
+		g.known.add(id)
 		err = f.run()
+		g.known.over(id)
 	}
 	f.end(err)
+}
+
+// lastKnown is how many connections are known after their end.
+const lastKnown = 1024
+
+// known are the connections that were answered: open ones and the last that
+// ended. Segments of theirs may come after they were reset.
+type known struct {
+	mu    sync.Mutex
+	ids   map[stack.TransportEndpointID]struct{}
+	ended [lastKnown]stack.TransportEndpointID // a ring
+	next  int
+}
+
+func newKnown() *known { return &known{ids: map[stack.TransportEndpointID]struct{}{}} }
+
+func (k *known) add(id stack.TransportEndpointID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ids[id] = struct{}{}
+}
+
+// over keeps id in place of the one that ended longest ago.
+func (k *known) over(id stack.TransportEndpointID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.ids, k.ended[k.next])
+	k.ids[id] = struct{}{}
+	k.ended[k.next] = id
+	k.next = (k.next + 1) % lastKnown
+}
+
+func (k *known) has(id stack.TransportEndpointID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.ids[id]
+	return ok
 }
 
 // answer completes the handshake with the sandbox.
