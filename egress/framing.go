@@ -48,6 +48,7 @@ type framed struct {
 	mu       sync.Mutex
 	heads    int       // that were yielded
 	bad      error     // the last of them stands for this
+	cut      error     // the last of them has this in its body
 	deadline time.Time // that was set
 	head     time.Time // when the head that is being read must be complete
 }
@@ -81,6 +82,13 @@ func (f *framed) stands(n int) error {
 		return f.bad
 	}
 	return nil
+}
+
+// inBody returns the fault in the body of the last request.
+func (f *framed) inBody() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cut
 }
 
 // readHead checks a head as a whole before anything of it is yielded.
@@ -186,6 +194,9 @@ func (f *framed) line() ([]byte, error) {
 func (f *framed) broken(err error) (int, error) {
 	var bad *framingError
 	if errors.As(err, &bad) {
+		f.mu.Lock()
+		f.cut = bad
+		f.mu.Unlock()
 		f.fault(bad)
 	}
 	if !isTimeout(err) {

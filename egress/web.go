@@ -20,6 +20,7 @@ const (
 	idleTimeout     = 5 * time.Minute  // of a client between requests
 	upstreamIdle    = 90 * time.Second // of a server between requests
 	continueTimeout = time.Second      // for a server to answer Expect: 100-continue
+	maxAnswerHead   = 1 << 20
 	lingerTimeout   = 500 * time.Millisecond
 	lingerBytes     = 1 << 20
 
@@ -65,7 +66,9 @@ func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error
 		MaxHeaderBytes:               2 * maxHead,
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     log.New(io.Discard, "", 0),
-		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(ctx, framedKey{}, in)
+		},
 		ConnState: func(_ net.Conn, s http.ConnState) {
 			if s == http.StateClosed || s == http.StateHijacked {
 				one.end()
@@ -78,6 +81,9 @@ func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error
 	one.handlers.Wait()
 	in.linger()
 }
+
+// framedKey is where the context of a request has the *framed it came from.
+type framedKey struct{}
 
 // oneConn is a listener that accepts one connection and ends with it.
 type oneConn struct {
@@ -115,12 +121,13 @@ type web struct {
 func newWeb(f *flow) *web {
 	w := &web{f: f, first: f.outside}
 	w.transport = &http.Transport{
-		DialContext:           w.dial,
-		DisableCompression:    true, // nothing is asked for that the client did not
-		MaxIdleConnsPerHost:   1,
-		IdleConnTimeout:       upstreamIdle,
-		ExpectContinueTimeout: continueTimeout,
-		Protocols:             new(http.Protocols),
+		DialContext:            w.dial,
+		DisableCompression:     true, // nothing is asked for that the client did not
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        upstreamIdle,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: maxAnswerHead,
+		Protocols:              new(http.Protocols),
 	}
 	w.transport.Protocols.SetHTTP1(true)
 	w.proxy = &httputil.ReverseProxy{
@@ -217,6 +224,10 @@ func (w *web) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // refuse answers a request that may not pass, and records it.
 func (w *web) refuse(rw http.ResponseWriter, r *http.Request, why *refusal) {
 	w.f.deny(why.verdict)
+	w.say(rw, r, why)
+}
+
+func (w *web) say(rw http.ResponseWriter, r *http.Request, why *refusal) {
 	writePage(rw, r, http.StatusForbidden, page{Host: w.f.to.host(), Port: w.f.to.port, Rule: why.verdict.Rule, Reason: why.verdict.Reason})
 }
 
@@ -224,14 +235,17 @@ func (w *web) refuse(rw http.ResponseWriter, r *http.Request, why *refusal) {
 func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
 	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: err.Error()}
 	var refused *refusal
-	var bad *framingError
+	in, _ := r.Context().Value(framedKey{}).(*framed)
 	switch {
-	case errors.As(err, &refused), errors.As(context.Cause(w.f.ctx), &refused):
-		w.refuse(rw, r, refused)
-	case errors.As(err, &bad):
-		p.Rule = ruleHTTP // it was recorded when it was found
+	case in != nil && in.inBody() != nil: // it was recorded when it was found
+		p.Rule, p.Reason = ruleHTTP, in.inBody().Error()
 		writePage(rw, r, http.StatusBadRequest, p)
-	case errors.Is(err, context.Canceled): // the client has gone
+	case errors.As(context.Cause(w.f.ctx), &refused): // the flow's own record has it
+		w.say(rw, r, refused)
+	case errors.As(err, &refused):
+		w.refuse(rw, r, refused)
+	case r.Context().Err() != nil: // the client has gone
+		panic(http.ErrAbortHandler)
 	default:
 		writePage(rw, r, http.StatusBadGateway, p)
 	}
