@@ -366,3 +366,47 @@ func TestHostFiles(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a name server writes, what is taken from it is bounded.
+func FuzzNameServer(f *testing.F) {
+	q := dns.Question{Name: "a.example.", Qtype: dns.TypeA, Qclass: dns.ClassINET}
+	seed := func(lines string) {
+		z := &zone{data: map[string]string{"a.example A": lines}}
+		m, err := z.exchange(f.Context(), netip.AddrPort{}, q)
+		if err != nil {
+			f.Fatal(err)
+		}
+		m.Response, m.Compress = true, true
+		b, err := m.Pack()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(b[:len(b)-3])
+	}
+	seed("NXDOMAIN")
+	seed("a.example. 60 IN A 192.0.2.1\na.example. 0 IN A 127.0.0.1")
+	seed("a.example. 60 IN CNAME b.example.\nb.example. 60 IN CNAME a.example.")
+	seed("a.example. 60 IN CNAME b.example.\nb.example. 60 IN A 192.0.2.1\nexample. 9 IN SOA ns.example. me.example. 1 2 3 4 5")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, ok := matching(b, 0, q)
+		if !ok {
+			return
+		}
+		r := &resolver{servers: make([]netip.AddrPort, 1), try: time.Second, attempts: 1,
+			slots: make(chan struct{}, 1), cache: map[string]*cached{},
+			exchange: func(context.Context, netip.AddrPort, dns.Question) (*dns.Msg, error) { return m, nil }}
+		got, err := r.lookup(t.Context(), "a.example")
+		if (err == nil) != (len(got) > 0) || len(got) > maxAddresses {
+			t.Fatalf("%v, %v", got, err)
+		}
+		for _, a := range got {
+			if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
+				t.Fatalf("address %v", a)
+			}
+		}
+		if c := r.cache["a.example"]; time.Until(c.until) > maxTTL {
+			t.Fatalf("believed until %v", c.until)
+		}
+	})
+}
