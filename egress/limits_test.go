@@ -3,8 +3,12 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -228,5 +232,26 @@ func TestBadLimits(t *testing.T) {
 	}
 	if err := DefaultLimits().check(); err != nil || (Limits{}).orDefault() != DefaultLimits() {
 		t.Errorf("the defaults: %v", err)
+	}
+}
+
+// The table of docs/limits.md has the defaults that hold.
+func TestLimitsAreDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := DefaultLimits()
+	for name, value := range map[string]string{
+		"connections": strconv.Itoa(d.Connections), "per_second": strconv.Itoa(d.PerSecond),
+		"bytes": fmt.Sprintf("%d GiB", d.Bytes>>30), "max_upload_bytes": fmt.Sprintf("%d GiB", d.MaxUploadBytes>>30),
+		"dials": strconv.Itoa(d.Dials), "questions": strconv.Itoa(d.Questions),
+		"names": strconv.Itoa(d.Names), "names_per_minute": strconv.Itoa(d.NamesPerMinute),
+	} {
+		row := regexp.MustCompile("(?m)^\\| `" + name + "` \\| [^|]+ \\| " + value + " \\|")
+		if !row.Match(page) {
+			t.Errorf("docs/limits.md does not give %s as %s", name, value)
+		}
 	}
 }
