@@ -48,7 +48,7 @@ func serveHTTP(ctx context.Context, f *flow) error {
 // is told what is wrong with the client's HTTP, after which h is not asked.
 func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error)) {
 	in := newFramed(c, fault)
-	one := &oneConn{Conn: in, ended: make(chan struct{})}
+	one := &oneConn{Conn: in, closed: make(chan struct{}), ended: make(chan struct{})}
 	requests := 0
 	s := &http.Server{
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -71,14 +71,18 @@ func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error
 		},
 		ConnState: func(_ net.Conn, s http.ConnState) {
 			if s == http.StateClosed || s == http.StateHijacked {
-				one.end()
+				close(one.ended)
+				_ = one.Close() // never fails
 			}
 		},
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // nothing of it is waited for
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // never fails: the connection's does not
 	defer stop()
-	_ = s.Serve(one) // says that one has ended
-	one.handlers.Wait()
+	_ = s.Serve(one) // says that one was closed
+	if one.accepted {
+		<-one.ended
+	}
+	one.handlers.Wait() // of one that took the connection over
 	in.linger()
 }
 
@@ -88,23 +92,27 @@ type framedKey struct{}
 // oneConn is a listener that accepts one connection and ends with it.
 type oneConn struct {
 	net.Conn
-	accepted, once sync.Once
-	ended          chan struct{}
-	handlers       sync.WaitGroup
+	accepted bool // of the goroutine that accepts
+	once     sync.Once
+	closed   chan struct{}
+	ended    chan struct{} // the connection has, or was taken over
+	handlers sync.WaitGroup
 }
 
-func (l *oneConn) Accept() (c net.Conn, err error) {
-	l.accepted.Do(func() { c = l.Conn })
-	if c != nil {
-		return c, nil
+func (l *oneConn) Accept() (net.Conn, error) {
+	if !l.accepted {
+		l.accepted = true
+		return l.Conn, nil
 	}
-	<-l.ended
+	<-l.closed
 	return nil, net.ErrClosed
 }
 
-func (l *oneConn) end() { l.once.Do(func() { close(l.ended) }) }
+func (l *oneConn) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
 
-func (l *oneConn) Close() error   { l.end(); return nil }
 func (l *oneConn) Addr() net.Addr { return l.LocalAddr() }
 
 // web carries requests to the host of one flow, over connections to what was
