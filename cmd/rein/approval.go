@@ -14,27 +14,28 @@ import (
 
 	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/run"
 	"golang.org/x/term"
 )
 
 // approval makes of the configuration who judges a run's calls, and who is
 // asked; ways, when not empty, are asked instead of the configured ones. Nil:
-// nothing is configured, and nobody judges.
-func (a *app) approval(ctx context.Context, c config.Config, ways []string) (*run.Approval, error) {
+// nothing is configured, the network asks about nothing, and nobody judges.
+func (a *app) approval(ctx context.Context, c config.Config, ways []string, network policy.Document) (*run.Approval, error) {
 	for _, w := range ways {
 		if !slices.Contains(config.AskWays, w) {
 			return nil, usage(config.DidYouMean(w, config.AskWays), "--ask %q is not known", w)
 		}
 	}
-	policy, err := c.Approval.Policy()
+	rules, err := c.Approval.Policy()
 	if err != nil {
 		return nil, err
 	}
-	if policy.Rules() == 0 && policy.Default() == approval.Allow {
+	if ruleless(rules) && !config.Asks(network) {
 		return nil, nil
 	}
-	o := &run.Approval{Policy: policy, Timeout: time.Duration(c.Approval.Timeout), Grant: time.Duration(c.Approval.Grant)}
+	o := &run.Approval{Policy: rules, Timeout: time.Duration(c.Approval.Timeout), Grant: time.Duration(c.Approval.Grant)}
 	if len(ways) == 0 {
 		ways = c.Approval.Ask
 	}
@@ -62,6 +63,9 @@ func (a *app) approval(ctx context.Context, c config.Config, ways []string) (*ru
 	return o, nil
 }
 
+// ruleless reports whether a policy allows every call.
+func ruleless(p *approval.Policy) bool { return p.Rules() == 0 && p.Default() == approval.Allow }
+
 func (a *app) webhook(ctx context.Context, w config.Webhook) (*approval.Webhook, error) {
 	if w.URL == "" {
 		return nil, usage("write approval: webhook: in the configuration", "there is no webhook to ask")
@@ -87,7 +91,7 @@ func (a *app) watched() bool {
 // unattended says what nobody is there to see: a general shell without any
 // rule.
 func (a *app) unattended(o run.Options) []string {
-	if o.NoShell || o.Approval != nil || a.watched() {
+	if o.NoShell || o.Approval != nil && !ruleless(o.Approval.Policy) || a.watched() {
 		return nil
 	}
 	return []string{"nobody watches this run, the agent has a general shell, and no rule says what it may do in its sandbox; " +
@@ -159,6 +163,9 @@ func answers(q approval.Question) string {
 	if editable(q) {
 		return "answer y (yes, once), r (yes, for this run), n (no) or e (edit it), then Enter"
 	}
+	if q.Kind == approval.Host {
+		return "answer y (yes, for this run) or n (no), then Enter"
+	}
 	return "answer y (yes, once), r (yes, for this run) or n (no), then Enter"
 }
 
@@ -167,7 +174,11 @@ func prompt(q approval.Question) string {
 	if editable(q) {
 		edit = ", e edit"
 	}
-	return fmt.Sprintf("allow? y once, r for this run, n no%s (until %s): ", edit, q.Expires.Local().Format(time.TimeOnly))
+	until := q.Expires.Local().Format(time.TimeOnly)
+	if q.Kind == approval.Host {
+		return fmt.Sprintf("allow? y for this run, n no (until %s): ", until)
+	}
+	return fmt.Sprintf("allow? y once, r for this run, n no%s (until %s): ", edit, until)
 }
 
 // show prints a question. Its texts are free of control characters; those of
@@ -175,7 +186,10 @@ func prompt(q approval.Question) string {
 func (t *terminalAsker) show(q approval.Question) {
 	w := t.app.err
 	what := "may " + cleanLine(q.Tool) + " do this"
-	if q.Kind == approval.Command {
+	switch q.Kind {
+	case approval.Host:
+		what = "may the sandbox reach this host, until the run ends"
+	case approval.Command:
 		what = "may this be run in " + cleanLine(cmp.Or(q.Cwd, "the directory of its session"))
 	}
 	if q.Again {

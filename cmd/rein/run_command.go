@@ -98,7 +98,7 @@ func (a *app) newRun() (*cobra.Command, *runFlags) {
 	}
 	fl := cmd.Flags()
 	f.place.flags(cmd)
-	f.place.imageFlag(cmd)
+	f.place.makingFlags(cmd)
 	fl.StringVar(&f.model, "model", "", modelFlagHelp)
 	fl.StringVar(&f.baseURL, "base-url", "", baseURLFlagHelp)
 	fl.StringVar(&f.keyEnv, "key-env", "", keyEnvFlagHelp)
@@ -195,7 +195,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	judged, err := a.approval(cmd.Context(), file.Config, f.ask)
+	asks, err := a.approval(cmd.Context(), file.Config, f.ask, target.Network)
 	if err != nil {
 		return o, nil, err
 	}
@@ -223,9 +223,10 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Retry: checked.retry, Output: checked.output,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Search: file.Config.Search, Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
-		Approval: judged, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
+		Approval: asks, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
 		Telemetry: a.collector.record(),
 		Version:   buildVersion().Version, Model: modelName(m), PriceSource: priceSource(m, back.config), ConfigHash: hash, Control: true,
+		Notices: networkNotices(target.Network, asks, file.Config.Approval.Rules),
 	}, worker, nil
 }
 
@@ -305,7 +306,7 @@ func configHash(settings ...any) (string, error) {
 // the audit log on the last line of stderr.
 func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags) error {
 	a.sweep(ctx, o.Provider)
-	o.Notices = a.unattended(o)
+	o.Notices = append(o.Notices, a.unattended(o)...)
 	p := a.newProgress()
 	a.shown, o.Events = p, p.event
 	report, err := doing(f)(ctx, o, w)

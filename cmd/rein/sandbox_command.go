@@ -30,15 +30,21 @@ func (a *app) sandboxCommand() *cobra.Command {
 }
 
 // place says which target a command is about, and what is otherwise in it.
-type place struct{ target, runtime, image string }
+type place struct {
+	target, runtime, image string
+	opening
+	makes bool // whether a sandbox is to be made
+}
 
 func (p *place) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.target, "target", "", "`NAME` of a target of the configuration")
 	cmd.Flags().StringVar(&p.runtime, "runtime", "", "OCI `RUNTIME`: gvisor, runc, or a path")
 }
 
-// imageFlag is for commands that make a sandbox.
-func (p *place) imageFlag(cmd *cobra.Command) {
+// makingFlags are for commands that make a sandbox.
+func (p *place) makingFlags(cmd *cobra.Command) {
+	p.makes = true
+	p.openFlags(cmd)
 	cmd.Flags().StringVar(&p.image, "image", "", "`IMAGE` to make it from: host, or an OCI reference that the configuration allows")
 }
 
@@ -60,7 +66,7 @@ func (a *app) open(ctx context.Context, p place) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	provider, err := a.openProvider(ctx, f, t)
+	provider, err := a.provider(ctx, f, t, p.makes)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +148,8 @@ func (a *app) attach(ctx context.Context, h *host, id string) (*attached, error)
 }
 
 const createHelp = `Makes a sandbox from a target of the configuration and prints its id. It ends by
-itself after --ttl; "rein sandbox kill ID" ends it before.`
+itself after --ttl; "rein sandbox kill ID" ends it before. What the target's network,
+--allow and --bundle allow leaves it only while a rein is attached: exec, shell, cp.`
 
 // maxTTL is how long a sandbox outside a run may live: as long as one of the
 // longest preset's runs.
@@ -173,7 +180,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 		},
 	}
 	p.flags(cmd)
-	p.imageFlag(cmd)
+	p.makingFlags(cmd)
 	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&ttl, "duration"}, "ttl", "time to live, at most "+config.Duration(maxTTL()).String())
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` to find the sandbox by (repeatable)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -228,6 +235,9 @@ func (a *app) create(ctx context.Context, h *host, spec sandbox.Spec, asJSON boo
 	a.note("%s/%s, image %s, separation %s, ends %s", info.Provider, info.Runtime, info.Image, info.Separation, info.ExpiresAt.Local().Format(time.DateTime))
 	for _, n := range info.Notes {
 		a.note("note: %s", n)
+	}
+	if config.Asks(spec.Network) {
+		a.note("note: nobody is asked outside a run: what the network's policy asks about is denied")
 	}
 	return nil
 }

@@ -32,6 +32,8 @@ type providerSettings struct {
 	programs config.Programs
 	stateDir string
 	images   func() (*image.Store, error)
+	makes    bool // sandboxes: a proxy's password is asked for nothing else
+	egress   func() (local.Egress, error)
 }
 
 // providers is the one table of what creates sandboxes.
@@ -53,6 +55,12 @@ func openLocal(s providerSettings) (*local.Provider, error) {
 	if s.target.Image != hostImage {
 		var err error
 		if o.Images, err = s.images(); err != nil {
+			return nil, err
+		}
+	}
+	if s.makes {
+		var err error
+		if o.Egress, err = s.egress(); err != nil {
 			return nil, err
 		}
 	}
@@ -158,9 +166,15 @@ func known() config.Known {
 	return k
 }
 
-// openProvider makes the provider of a target. Its key is read, and masked from
-// then on.
+// openProvider makes the provider of a target, for making sandboxes. Its key is
+// read, and masked from then on.
 func (a *app) openProvider(ctx context.Context, f *config.File, t config.Target) (sandbox.Provider, error) {
+	return a.provider(ctx, f, t, true)
+}
+
+// provider is openProvider for making sandboxes, or only for looking after those
+// that there are.
+func (a *app) provider(ctx context.Context, f *config.File, t config.Target, makes bool) (sandbox.Provider, error) {
 	dir, err := a.env.stateDir()
 	if err != nil {
 		return nil, err
@@ -172,8 +186,9 @@ func (a *app) openProvider(ctx context.Context, f *config.File, t config.Target)
 	a.providerKeys = append(a.providerKeys, key)
 	for _, p := range providers {
 		if p.name == t.Provider {
-			return p.open(providerSettings{target: t, key: key, programs: f.Config.Programs, stateDir: dir,
-				images: func() (*image.Store, error) { return a.openImages(f.Config, a.pullEvents()) }})
+			return p.open(providerSettings{target: t, key: key, programs: f.Config.Programs, stateDir: dir, makes: makes,
+				images: func() (*image.Store, error) { return a.openImages(f.Config, a.pullEvents()) },
+				egress: func() (local.Egress, error) { return a.egress(ctx, f.Config.Egress) }})
 		}
 	}
 	return nil, usage("known: "+strings.Join(known().Providers, ", "), "no provider %q", t.Provider)
@@ -224,8 +239,11 @@ func resolveTarget(c config.Config, p place) (string, config.Target, error) {
 		}
 		t.Runtime = p.runtime
 	}
+	var err error
+	if t.Network, err = p.onto(t.Network); err != nil {
+		return "", t, err
+	}
 	if p.image != "" {
-		var err error
 		if t.Image, err = absoluteReference(p.image); err != nil {
 			return "", t, err
 		}
@@ -254,7 +272,7 @@ func withTargetDefaults(t config.Target) config.Target {
 
 // specOf is what a target's sandbox is made from, without its TTL.
 func specOf(t config.Target) sandbox.Spec {
-	s := sandbox.Spec{Image: t.Image, Cwd: t.Cwd, Env: t.Env, Require: t.Require, Resources: sandbox.Resources{
+	s := sandbox.Spec{Image: t.Image, Cwd: t.Cwd, Env: t.Env, Require: t.Require, Network: t.NetworkOf(), Resources: sandbox.Resources{
 		CPU: t.Resources.CPU, Memory: int64(t.Resources.Memory), PIDs: t.Resources.PIDs, Disk: int64(t.Resources.Disk)}}
 	for _, m := range t.Mounts {
 		s.Mounts = append(s.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target, Writable: m.Writable})

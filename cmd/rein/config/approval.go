@@ -33,7 +33,7 @@ type ApprovalRule struct {
 	Tool       string       `json:"tool,omitempty" jsonschema:"name of a tool, or * for all that run no shell command"`
 	Command    string       `json:"command,omitempty" jsonschema:"the program and words that follow it; | between alternatives of a word, * for any characters"`
 	Form       string       `json:"form,omitempty" jsonschema:"shell, wrapper, interpreter, redirect, assignment, expression, unresolved or unparsed"`
-	Host       string       `json:"host,omitempty" jsonschema:"name of a host; refused, since connections are not asked about"`
+	Host       string       `json:"host,omitempty" jsonschema:"name or address of a host, *.NAME for all beneath it, or *: answers what a target's network asks"`
 	Exact      bool         `json:"exact,omitempty" jsonschema:"of allow: the words of command and none more"`
 	Unresolved bool         `json:"unresolved,omitempty" jsonschema:"of allow: also with words that are known only at execution"`
 	Redirects  bool         `json:"redirects,omitempty" jsonschema:"of allow: also with redirections that write"`
@@ -80,7 +80,6 @@ func (v *validator) approval(a Approval) {
 		}
 		v.fault(at, "docs/approval.md says how rules are read", "%s", e.Reason)
 	}
-	v.hosts(a)
 	for i, way := range a.Ask {
 		v.oneOf(fmt.Sprintf("approval.ask[%d]", i), way, AskWays)
 	}
@@ -91,17 +90,6 @@ func (v *validator) approval(a Approval) {
 		v.fault("approval.grant", "such as 1h, at most 24h", "an approval cannot hold for %s", a.Grant)
 	}
 	v.webhook(a)
-}
-
-// hosts refuses rules of hosts. Nothing that a run does asks the gate about a
-// host, so such a rule would say no and keep nobody from anything.
-func (v *validator) hosts(a Approval) {
-	for i, r := range a.Rules {
-		if r.Host != "" {
-			v.fault(fmt.Sprintf("approval.rules[%d].host", i), "leave the rule out; a sandbox reaches no host on the network",
-				"connections are not asked about, so a rule of a host would not be kept")
-		}
-	}
 }
 
 func (v *validator) webhook(a Approval) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -22,6 +23,7 @@ type Config struct {
 	Targets   map[string]Target `json:"targets,omitempty" jsonschema:"where runs execute, by name"`
 	Models    map[string]Model  `json:"models,omitempty" jsonschema:"models, by name"`
 	Prices    map[string]Price  `json:"prices,omitempty" jsonschema:"what models cost, by VENDOR/MODEL, before the published prices"`
+	Egress    Egress            `json:"egress,omitzero" jsonschema:"this host's way to the network"`
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
 	Context   Context           `json:"context,omitzero" jsonschema:"what of the conversation a model is sent"`
@@ -44,6 +46,7 @@ type Target struct {
 	Env       map[string]string    `json:"env,omitempty" jsonschema:"environment of commands; no secrets belong here"`
 	Mounts    []Mount              `json:"mounts,omitempty" jsonschema:"host paths shown inside, none by default"`
 	Require   []sandbox.Capability `json:"require,omitempty" jsonschema:"capabilities without which no sandbox is made"`
+	Network   policy.Document      `json:"network,omitzero" jsonschema:"what may leave the sandbox; nothing unless set"`
 
 	Acceptance Acceptance `json:"acceptance,omitzero" jsonschema:"checks of every run there, before those of flags"`
 

@@ -314,11 +314,15 @@ type fieldSet struct {
 	index map[string]int
 }
 
-// fieldsOf lists the keys of a struct: the names in its json tags.
+// fieldsOf lists the keys of a struct: the names in its json tags. What has no
+// key, which is told by the name "-", comes after all that have one.
 func fieldsOf(t reflect.Type) fieldSet {
 	s := fieldSet{index: map[string]int{}}
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name == "-" {
+			break
+		}
 		s.names = append(s.names, name)
 		s.index[name] = i
 	}

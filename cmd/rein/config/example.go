@@ -36,6 +36,29 @@ targets:
     #     target: /data
     #     writable: false
     # require: [separation, network_deny]   # refuse to run without; see rein probe
+    # network:            # what may leave: docs/egress.md; without it, nothing
+    #   default: deny     # or ask: a person is asked about what no rule speaks of
+    #   bundles: [pypi]   # or npm, debian, go, crates, github-read, github:OWNER/REPO, huggingface
+    #   rules:            # the strictest that speaks of a target counts
+    #     - host: api.example.com        # tls on 443, http on 80
+    #     - host: "*.example.org"        # every name beneath it
+    #       ports: [443, 8443]
+    #       proto: tls                   # or http, tcp
+    #       action: ask                  # or allow, deny
+    #     - cidr: 192.0.2.0/24
+    #       ports: [22]
+    #       proto: tcp
+    #     - host: docs.example.com
+    #       proto: http
+    #       methods: [GET]
+    #       paths: [/public/*]
+    #   # mode: strictest                # or ordered: the first that speaks counts
+    #   # report_only: true              # what would be denied passes, and is recorded
+    #   limits:
+    #     connections: 64
+    #     per_second: 20                 # new connections
+    #     bytes: 1000000000              # both ways
+    #     max_upload_bytes: 10000000
   # cluster:              # sandboxes of an OpenSandbox server: docs/opensandbox.md
   #   provider: opensandbox
   #   url: https://sandboxes.example.com
@@ -47,6 +70,25 @@ targets:
   #   # entrypoint: [tail, -f, /dev/null]   # what the image starts
   #   # accept_weak_egress: true  # take a policy that stops names only
   #   # server_execd_only: true   # put no execd of rein's into the sandboxes
+
+# This host's way to the network, for sandboxes that may reach something.
+# egress:
+#   upstream_proxy:       # carries every connection out, by HTTP CONNECT
+#     url: http://proxy.example.com:3128
+#     user: rein
+#     password:
+#       env: PROXY_PASSWORD
+#   upstream_ca: /etc/ssl/company.pem    # that sandboxes trust besides their own
+#   resolvers: [192.0.2.53]              # instead of the host's
+#   limits:               # of each sandbox, where its target sets no other
+#     connections: 256
+#     per_second: 50
+#     bytes: 16GiB
+#     max_upload_bytes: 1GiB
+#     dials: 32           # connections of the host that are being made at once
+#     questions: 3        # that wait for a person
+#     names: 4096
+#     names_per_minute: 60               # distinct ones beneath wildcards
 
 # OCI images that targets may name besides "host"; without this, none.
 # images:
@@ -138,6 +180,8 @@ limits:
 #         no_match: [git status]
 #     - form: unresolved  # what is known only at execution
 #       action: ask
+#     - host: "*.example.com"   # answers what a target's network asks
+#       action: allow
 
 # Narrow tools, each one program without a shell, and whether there is a general
 # shell beside them. rein config init --unattended writes an example.

@@ -70,6 +70,8 @@ func Validate(f *File, known Known) error {
 	v.sessions(c.Sessions)
 	v.redaction(c.Redaction)
 	v.approval(c.Approval)
+	v.hosts(c)
+	v.egress(c.Egress)
 	v.tools(c.Tools, c.Search)
 	v.images(c.Images)
 	v.telemetry(c.Telemetry)
@@ -155,6 +157,7 @@ func (v *validator) target(at string, t Target, known Known) {
 	}
 	v.remote(at, t)
 	v.acceptance(at+".acceptance", t.Acceptance)
+	v.network(at+".network", t)
 	for name := range t.Env {
 		if !envName.MatchString(name) {
 			v.fault(at+".env."+name, "letters, digits and underscore", "%q is no name of a variable", name)

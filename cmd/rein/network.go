@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/sandbox/local"
+	"github.com/spf13/cobra"
+)
+
+// opening is what the command line opens of the network, besides a target's own
+// policy.
+type opening struct{ allow, bundles []string }
+
+func (o *opening) openFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&o.allow, "allow", nil, "`HOST[:PORT][/PROTO]` that may be reached: a name, *.NAME, an address or a range; PROTO is tls, http or tcp (repeatable)")
+	cmd.Flags().StringArrayVar(&o.bundles, "bundle", nil, "`NAME` of a list of hosts that may be reached: "+strings.Join(policy.Bundles(), ", ")+" (repeatable)")
+}
+
+// onto adds to a policy what the command line opens.
+func (o opening) onto(d policy.Document) (policy.Document, error) {
+	d.Origin = policy.OriginHost
+	alone := policy.Document{Origin: policy.OriginHost}
+	for _, name := range o.bundles {
+		if err := judged("--bundle "+name, policy.Document{Origin: policy.OriginHost, Bundles: []string{name}}); err != nil {
+			return d, err
+		}
+		alone.Bundles = append(alone.Bundles, name)
+	}
+	for _, text := range o.allow {
+		r, err := parseTarget(text)
+		if err != nil {
+			return d, usage(hintOf(err), "--allow %s: %s", text, err)
+		}
+		if err := judged("--allow "+text, policy.Document{Origin: policy.OriginHost, Rules: []policy.Rule{r}}); err != nil {
+			return d, err
+		}
+		alone.Rules = append(alone.Rules, r)
+	}
+	d.Bundles = slices.Concat(d.Bundles, alone.Bundles)
+	if d.Mode == policy.ModeOrdered { // the first that speaks of a target counts
+		d.Rules = slices.Concat(alone.Rules, d.Rules)
+	} else {
+		d.Rules = slices.Concat(d.Rules, alone.Rules)
+	}
+	return d, nil
+}
+
+// judged is why a policy, said by that, makes no sense.
+func judged(said string, d policy.Document) error {
+	_, err := policy.Compile(d)
+	if e, ok := errors.AsType[*policy.Error](err); ok {
+		f := e.Faults[0]
+		return usage(cmp.Or(f.Hint, "docs/egress.md says what can be written"), "%s: %s", said, f.Message)
+	}
+	return err
+}
+
+// parseTarget reads HOST[:PORT][/PROTO]. HOST is a name, *.NAME, an address, in
+// brackets where a port follows one of IPv6, or a range of them.
+func parseTarget(text string) (r policy.Rule, err error) {
+	const hint = "such as api.example.com, db.example.com:5432/tcp, 192.0.2.0/24:22/tcp or [2001:db8::1]:443"
+	host := text
+	if before, proto, ok := cutLast(text, "/"); ok {
+		if _, err := strconv.Atoi(proto); err != nil { // else it is the length of a range
+			host, r.Proto = before, proto
+		}
+	}
+	if _, err := netip.ParsePrefix(host); err == nil {
+		r.CIDR = host
+		return r, nil
+	}
+	if _, err := policy.ParseAddr(host); err == nil {
+		r.CIDR = strings.Trim(host, "[]")
+		return r, nil
+	}
+	if before, port, ok := cutLast(host, ":"); ok {
+		n, err := strconv.Atoi(port)
+		if err != nil || n < 1 || n > 65535 {
+			return r, withHint(fmt.Errorf("%q is no port", port), hint)
+		}
+		host, r.Ports = before, []int{n}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		if _, err := policy.ParseAddr(inner); !ok || err != nil {
+			return r, withHint(fmt.Errorf("%q is no address", host), hint)
+		}
+		r.CIDR = inner
+		return r, nil
+	}
+	if _, err := netip.ParsePrefix(host); err == nil {
+		r.CIDR = host
+	} else if _, err := policy.ParseAddr(host); err == nil {
+		r.CIDR = host
+	} else {
+		r.Host = host
+	}
+	if host == "" {
+		return r, withHint(errors.New("it names no host"), hint)
+	}
+	return r, nil
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// maxCA bounds the certificates of a company, in bytes.
+const maxCA = 1 << 20
+
+// egress makes of the configuration the host's way to the network.
+func (a *app) egress(ctx context.Context, e config.Egress) (local.Egress, error) {
+	out := local.Egress{ProxyUser: e.UpstreamProxy.User, Limits: egress.Limits{
+		Connections: e.Limits.Connections, PerSecond: e.Limits.PerSecond, Bytes: int64(e.Limits.Bytes), MaxUploadBytes: int64(e.Limits.MaxUploadBytes),
+		Dials: e.Limits.Dials, Questions: e.Limits.Questions, Names: e.Limits.Names, NamesPerMinute: e.Limits.NamesPerMinute}}
+	for _, text := range e.Resolvers {
+		r, err := config.ParseResolver(text)
+		if err != nil {
+			return out, err
+		}
+		out.Resolvers = append(out.Resolvers, r)
+	}
+	var err error
+	if e.UpstreamProxy.URL != "" {
+		if out.Proxy, err = url.Parse(e.UpstreamProxy.URL); err != nil {
+			return out, err
+		}
+	}
+	if !e.UpstreamProxy.Password.IsZero() {
+		out.ProxyPassword, err = a.readSecret(ctx, "the upstream proxy", "egress: upstream_proxy: password:", e.UpstreamProxy.Password)
+		if err != nil {
+			return out, err
+		}
+		a.providerKeys = append(a.providerKeys, out.ProxyPassword)
+	}
+	if e.UpstreamCA == "" {
+		return out, nil
+	}
+	if out.CA, err = os.ReadFile(e.UpstreamCA); err != nil {
+		return out, usage("check egress: upstream_ca: in the configuration", "the certificates of the upstream proxy cannot be read: %s", err)
+	}
+	if len(out.CA) > maxCA {
+		return out, usage("check egress: upstream_ca: in the configuration", "%s is larger than %d bytes", e.UpstreamCA, maxCA)
+	}
+	return out, nil
+}
+
+// networkNotices is what is known before a run of what its policy asks about: that
+// nobody can be asked, and that rules are not used.
+func networkNotices(d policy.Document, asks *run.Approval, rules []config.ApprovalRule) []string {
+	var out []string
+	asking := config.Asks(d)
+	if asking && len(asks.Channels) == 0 && !asks.Resolvable {
+		out = append(out, "the network's policy asks a person, and nobody can be asked: what it would ask about is denied")
+	}
+	if !asking && slices.ContainsFunc(rules, func(r config.ApprovalRule) bool { return r.Host != "" }) {
+		out = append(out, "the network's policy of this target asks nobody, so that the approval's rules of hosts are not used")
+	}
+	return out
+}
