@@ -47,11 +47,15 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	ctx, cancel := context.WithTimeout(ctx, p.opts.CreateTimeout)
 	defer cancel()
 	attempt := strings.ToLower(rand.Text())
-	made, err := p.make(ctx, p.request(spec, attempt), attempt)
+	rules, err := translate("create", spec.Network)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	made, err := p.make(ctx, p.request(spec, attempt, rules.networkPolicy), attempt)
 	if err != nil {
 		return sandbox.Info{}, p.fault(ctx, "create", spec.Image, err)
 	}
-	info, err := p.settle(ctx, made, spec)
+	info, err := p.settle(ctx, made, spec, rules)
 	if err != nil {
 		err = p.fault(ctx, "create", made.ID, err)
 		shielded, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
@@ -79,10 +83,11 @@ func (p *Provider) check(spec sandbox.Spec) error {
 		return refuse("resources.pids", "leave it out: the server's own setting holds (docker.pids_limit)", "OpenSandbox takes no limit of processes")
 	case r.Disk != 0:
 		return refuse("resources.disk", "leave it out", "OpenSandbox takes no limit of disk")
-	case !sandbox.DeniesAll(spec.Network):
-		return refuse("network", "leave it out: nothing leaves then", "rules are not translated for OpenSandbox")
 	case len(spec.Mounts) > 0:
 		return refuse("mounts", "copy in what is needed, with --workspace", "paths of this host are not the server's")
+	}
+	if _, err := translate("create", spec.Network); err != nil {
+		return err
 	}
 	for k := range spec.Labels {
 		if strings.HasPrefix(k, "opensandbox.io/") || k == labelMadeBy || k == labelAttempt {
@@ -98,7 +103,7 @@ func (p *Provider) check(spec sandbox.Spec) error {
 }
 
 // request is what a creation asks for.
-func (p *Provider) request(spec sandbox.Spec, attempt string) createRequest {
+func (p *Provider) request(spec sandbox.Spec, attempt string, rules networkPolicy) createRequest {
 	labels := maps.Clone(spec.Labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -107,7 +112,7 @@ func (p *Provider) request(spec sandbox.Spec, attempt string) createRequest {
 	return createRequest{
 		Image: imageSpec{URI: spec.Image}, Entrypoint: p.opts.Entrypoint, Env: spec.Env, Metadata: labels,
 		Timeout:        int64(math.Ceil(max(spec.TTL, minTimeout).Seconds())),
-		ResourceLimits: limitsOf(spec.Resources), NetworkPolicy: denyAll(),
+		ResourceLimits: limitsOf(spec.Resources), NetworkPolicy: rules,
 	}
 }
 
@@ -266,7 +271,7 @@ func (p *Provider) sweep(ctx context.Context, attempt string) {
 }
 
 // settle makes a new sandbox usable, or says why it is not.
-func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec) (sandbox.Info, error) {
+func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec, rules translated) (sandbox.Info, error) {
 	fail := func(err error) (sandbox.Info, error) { return sandbox.Info{}, err }
 	if err := p.running(ctx, made.ID); err != nil {
 		return fail(err)
@@ -280,8 +285,15 @@ func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec) (
 		rec.Cwd = defaultCwd
 	}
 	// Before anything runs in it.
-	if rec.Network, err = p.denied(ctx, "create", made.ID); err != nil {
+	if rec.Network, err = p.enforced(ctx, "create", made.ID, rules.networkPolicy); err != nil {
 		return fail(err)
+	}
+	if rules.addresses && rec.Network != enforcedNFT {
+		return fail(&sandbox.Error{Kind: sandbox.KindUnsupported, Op: "create", Subject: "network",
+			Err: fmt.Errorf("rules about addresses are not kept with enforcement %q", rec.Network), Hint: `set mode = "dns+nft" under [egress] of the server`})
+	}
+	if len(rules.Egress) > 0 {
+		rec.Policy, rec.Notes = &rules.networkPolicy, []string{noteRules}
 	}
 	c := clientOf(ep)
 	defer c.Close()

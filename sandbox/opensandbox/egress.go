@@ -1,12 +1,14 @@
 package opensandbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rein-sh/rein/sandbox"
@@ -33,31 +35,32 @@ type unverified struct{ error }
 
 func (u unverified) Unwrap() error { return u.error }
 
-// denied makes sure that the sandbox reaches nothing, and returns how that is
-// enforced. It asks the sidecar, since a server can drop a policy silently, as
-// those do that make sandboxes from pools.
-func (p *Provider) denied(ctx context.Context, op, id string) (string, error) {
+// enforced makes sure that one of these policies, and no other, is in force, and
+// returns how. It asks the sidecar, since a server can drop a policy silently,
+// as those do that make sandboxes from pools.
+func (p *Provider) enforced(ctx context.Context, op, id string, want ...networkPolicy) (string, error) {
 	refuse := func(hint, format string, args ...any) (string, error) {
 		return "", &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: id, Err: fmt.Errorf(format, args...), Hint: hint}
 	}
 	got, err := p.policy(ctx, id)
+	is := func(n networkPolicy) bool { return n.equal(got.Policy) }
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "", p.fault(ctx, op, id, err)
 	case err != nil:
 		return refuse("no sandbox is used whose policy is not known to be in force; see the server's settings under [egress]",
-			"its network rule \"default: deny\" cannot be verified: %w", unverified{err})
-	case got.Policy == nil || got.Policy.DefaultAction != "deny" || len(got.Policy.Egress) > 0:
-		return refuse("no sandbox is used whose policy is not known to be in force", "its network rule is not the one that was asked for, \"default: deny\": mode %q", shorten(got.Mode))
+			"its network policy, %s, cannot be verified: %w", want[0], unverified{err})
+	case !slices.ContainsFunc(want, is):
+		return refuse("no sandbox is used whose policy is not known to be in force", "its network policy is not the one that was asked for, %s: mode %q", want[0], shorten(got.Mode))
 	case got.EnforcementMode == enforcedNFT:
 		return enforcedNFT, nil
 	case got.EnforcementMode == enforcedDNS && p.opts.AcceptWeakEgress:
 		return enforcedDNS, nil
 	case got.EnforcementMode == enforcedDNS:
 		return refuse(`set mode = "dns+nft" under [egress] of the server; or accept_weak_egress: true for the target, and programs may connect to any address`,
-			"its network rule \"default: deny\" stops names only, not connections to addresses (enforcement %q)", enforcedDNS)
+			"its network policy, %s, stops names only, not connections to addresses (enforcement %q)", want[0], enforcedDNS)
 	}
-	return refuse("", "how its network rule \"default: deny\" is enforced is not known: %q", shorten(got.EnforcementMode))
+	return refuse("", "how its network policy, %s, is enforced is not known: %q", want[0], shorten(got.EnforcementMode))
 }
 
 // policy asks the sidecar, for a while.
@@ -73,7 +76,7 @@ func (p *Provider) policy(ctx context.Context, id string) (policyStatus, error) 
 		if err == nil {
 			var got policyStatus
 			short, cancel := context.WithTimeout(ctx, egressTimeout)
-			got, err = askPolicy(short, ep)
+			got, err = askPolicy(short, ep, nil)
 			cancel()
 			if err == nil {
 				return got, nil
@@ -97,13 +100,40 @@ func last2(before, now error) error {
 	return now
 }
 
-func askPolicy(ctx context.Context, ep sandbox.Endpoint) (policyStatus, error) {
+// putPolicy asks the sidecar to put a policy in force, once.
+func (p *Provider) putPolicy(ctx context.Context, id string, n networkPolicy) error {
+	ctx, cancel := context.WithTimeout(ctx, egressPatience)
+	defer cancel()
+	ep, err := p.endpoint(ctx, id, egressPort)
+	if err != nil {
+		return err
+	}
+	_, err = askPolicy(ctx, ep, &n)
+	return err
+}
+
+// askPolicy asks what is in force, or has put in force.
+func askPolicy(ctx context.Context, ep sandbox.Endpoint, put *networkPolicy) (policyStatus, error) {
 	var got policyStatus
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ep.BaseURL+"/policy", nil)
+	method, body := http.MethodGet, []byte(nil)
+	if put != nil {
+		var err error
+		if body, err = json.Marshal(put); err != nil {
+			return got, err
+		}
+		method = http.MethodPut
+	}
+	req, err := http.NewRequestWithContext(ctx, method, ep.BaseURL+"/policy", bytes.NewReader(body))
 	if err != nil {
 		return got, err
 	}
 	req.Header = ep.Header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if put != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	t := &http.Transport{DialContext: ep.DialContext, DisableKeepAlives: true}
 	defer t.CloseIdleConnections()
 	// The header of the endpoint lets its bearer change the policy: it goes

@@ -80,6 +80,7 @@ func (p *Provider) info(r remote) sandbox.Info {
 	maps.DeleteFunc(i.Labels, func(k, _ string) bool { return k == labelMadeBy || k == labelAttempt })
 	if rec, err := p.record(r.ID); err == nil {
 		i.Cwd, i.Network, i.Limits = rec.Cwd, rec.Network, rec.Limits
+		i.Notes = rec.Notes
 		i.Image = cmp.Or(i.Image, rec.Image)
 	}
 	return i

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -61,7 +62,14 @@ func (p *Provider) resumed(ctx context.Context, id string) error {
 	host := func(subject, hint string, err error) error {
 		return &sandbox.Error{Kind: sandbox.KindHost, Op: "resume", Subject: subject, Err: err, Hint: hint}
 	}
-	network, err := p.denied(ctx, "resume", id)
+	rec, recErr := p.record(id)
+	network, err := p.enforced(ctx, "resume", id, rec.policies()...)
+	if recErr != nil && sandbox.KindOf(err) == sandbox.KindUnsupported { // with rules, perhaps, of the host that made it
+		if got, e := p.policy(ctx, id); e == nil && got.Policy != nil && got.Policy.DefaultAction == policy.ActionDeny && len(got.Policy.Egress) > 0 {
+			return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "resume", Subject: id, Hint: "resume it on the host that made it",
+				Err: unverified{errors.New("whether its network policy is the one that was asked for is known to the host that made it only")}}
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -69,12 +77,11 @@ func (p *Provider) resumed(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	rec, err := p.record(id)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(recErr, fs.ErrNotExist):
 		return nil // it was made on another host
-	case err != nil:
-		return host(p.recordPath(id), "remove that file, and the sandbox is used through the server's execd", err)
+	case recErr != nil:
+		return host(p.recordPath(id), "remove that file, and the sandbox is used through the server's execd", recErr)
 	}
 	if rec.Network = network; rec.Port != 0 {
 		own, err := p.ownEndpoint(ctx, id, rec)

@@ -29,6 +29,8 @@ var absent = map[sandbox.Capability]string{
 	sandbox.CapLimitPIDs:     "OpenSandbox takes no limit of processes; the server's own setting holds",
 	sandbox.CapLimitDisk:     "OpenSandbox takes no limit of disk",
 	sandbox.CapNetworkRefuse: "OpenSandbox's sidecar drops what is denied: programs wait until they give up",
+	sandbox.CapNetworkAsk:    "OpenSandbox's sidecar asks nobody, and lets out what is allowed whether or not anybody uses the sandbox",
+	sandbox.CapNetworkLive:   "a policy can be made wider; of a narrower one, OpenSandbox's sidecar lets open connections go on",
 	sandbox.CapExecdGuard:    "the server's execd runs commands for whoever asks inside, as the same user",
 }
 
@@ -81,7 +83,9 @@ func (p *Provider) ability(c sandbox.Capability) sandbox.Ability {
 		a.EnforcedBy = "rein-execd"
 	case bringsOwn(c):
 		a.Available, a.EnforcedBy, a.Reason, a.Remedy = false, "", "only rein's own execd has it", ""
-	case c == sandbox.CapNetworkDeny && p.opts.AcceptWeakEgress:
+	case c == sandbox.CapNetworkAllow && !p.opts.AcceptWeakEgress:
+		a.EnforcedBy, a.Reason = "egress "+enforcedNFT, noteRules
+	case (c == sandbox.CapNetworkDeny || c == sandbox.CapNetworkAllow) && p.opts.AcceptWeakEgress:
 		a.Available, a.Reason = false, "accept_weak_egress is set: a policy that stops names only is accepted"
 		a.Remedy = "take accept_weak_egress out of the target"
 	case c == sandbox.CapNetworkDeny:

@@ -22,6 +22,13 @@ type record struct {
 	Image   string          `json:"image"`
 	Network string          `json:"network"`
 	Limits  []sandbox.Limit `json:"limits,omitempty"`
+	Notes   []string        `json:"notes,omitempty"`
+
+	// Policy is what is in force, nil where everything is denied, and Next what is
+	// being put in its place. Generation counts them, 0 the first, too.
+	Policy     *networkPolicy `json:"policy,omitempty"`
+	Next       *networkPolicy `json:"next,omitempty"`
+	Generation uint64         `json:"generation,omitempty"`
 
 	// Lacks says why rein's own execd is not in it, and Left what of putting it
 	// there could not be taken away.
@@ -35,6 +42,22 @@ type record struct {
 	Through bool `json:"through,omitempty"`
 	// Env is what its commands start with, for when it has to be started again.
 	Env map[string]string `json:"env,omitempty"`
+}
+
+// policy is what is in force, as far as is known.
+func (r record) policy() networkPolicy {
+	if r.Policy == nil {
+		return denyAll()
+	}
+	return *r.Policy
+}
+
+// policies are those that may be in force.
+func (r record) policies() []networkPolicy {
+	if r.Next == nil {
+		return []networkPolicy{r.policy()}
+	}
+	return []networkPolicy{r.policy(), *r.Next}
 }
 
 func makeStateDir(dir string) error {

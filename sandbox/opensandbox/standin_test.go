@@ -131,6 +131,6 @@ func standInEgress() error {
 	return http.ListenAndServe(":18080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		opensandboxtest.ServePolicy(w, r, os.Getenv("OPENSANDBOX_EGRESS_TOKEN"), func() (json.RawMessage, string) {
 			return json.RawMessage(rules), enforcement
-		})
+		}, nil)
 	}))
 }

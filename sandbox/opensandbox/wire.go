@@ -45,7 +45,15 @@ type egressRule struct {
 	Target string `json:"target"`
 }
 
-// denyAll is the policy of every sandbox.
+// String names a policy in errors.
+func (n networkPolicy) String() string {
+	if len(n.Egress) == 0 {
+		return fmt.Sprintf("\"default: %s\"", n.DefaultAction)
+	}
+	return fmt.Sprintf("\"default: %s\" with %d rules", n.DefaultAction, len(n.Egress))
+}
+
+// denyAll is the policy of a sandbox of which nothing else is asked.
 func denyAll() networkPolicy { return networkPolicy{DefaultAction: "deny", Egress: []egressRule{}} }
 
 // policyStatus is the sidecar's answer to GET /policy.

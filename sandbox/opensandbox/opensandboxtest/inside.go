@@ -115,15 +115,22 @@ func (s *Server) sidecar(w http.ResponseWriter, r *http.Request, b *box) {
 		enforcement = "dns+nft"
 	}
 	ServePolicy(w, r, b.token, func() (json.RawMessage, string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if s.DropPolicy {
 			return nil, enforcement
 		}
 		return b.policy, enforcement
+	}, func(policy json.RawMessage) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		b.policy = policy
 	})
 }
 
-// ServePolicy serves the sidecar's GET /policy and /healthz.
-func ServePolicy(w http.ResponseWriter, r *http.Request, token string, current func() (policy json.RawMessage, enforcement string)) {
+// ServePolicy serves the sidecar's GET /policy, PUT /policy when put is not nil,
+// and /healthz.
+func ServePolicy(w http.ResponseWriter, r *http.Request, token string, current func() (policy json.RawMessage, enforcement string), put func(json.RawMessage)) {
 	switch {
 	case r.URL.Path == "/healthz":
 		fmt.Fprint(w, "ok")
@@ -131,6 +138,8 @@ func ServePolicy(w http.ResponseWriter, r *http.Request, token string, current f
 		http.Error(w, "unauthorized", http.StatusUnauthorized)
 	case r.URL.Path != "/policy":
 		http.NotFound(w, r)
+	case r.Method == http.MethodPut && put != nil:
+		putPolicy(w, r, put)
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
@@ -151,6 +160,28 @@ func ServePolicy(w http.ResponseWriter, r *http.Request, token string, current f
 		}
 		answer(w, http.StatusOK, map[string]any{"status": "ok", "mode": mode, "enforcementMode": enforcement, "policy": policy})
 	}
+}
+
+// putPolicy takes a policy whose actions are known, as the original does.
+func putPolicy(w http.ResponseWriter, r *http.Request, put func(json.RawMessage)) {
+	raw, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	var policy struct {
+		Egress []struct{ Action, Target string }
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &policy)
+	}
+	for _, rule := range policy.Egress {
+		if rule.Action != "allow" && rule.Action != "deny" {
+			err = fmt.Errorf("unsupported action %q", rule.Action)
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	put(raw)
+	answer(w, http.StatusOK, map[string]any{"status": "ok", "mode": "enforcing", "enforcementMode": "dns+nft"})
 }
 
 // ownExecd stands for a rein-execd that was uploaded and started in a machine
