@@ -15,12 +15,10 @@ import (
 )
 
 const (
-	// turnTimeout is how long a connection waits for its turn to be made,
-	// connectTimeout bounds its resolving and dialling then, and
-	// addressTimeout each address while there is another to try.
+	// turnTimeout is how long a connection waits for its turn to be made, and
+	// connectTimeout bounds its resolving and dialling then.
 	turnTimeout    = 10 * time.Second
 	connectTimeout = 15 * time.Second
-	addressTimeout = 4 * time.Second
 )
 
 // endpoint is what a connection of the sandbox is for: a name, or a literal
@@ -319,6 +317,10 @@ func (f *flow) resolve(ctx context.Context) error {
 	if f.addrs != nil || f.to.name == "" {
 		return nil
 	}
+	// A name that came through the proxy costs what one over DNS does.
+	if _, _, err := f.gateway.names.bind(f.to.name, f.verdict.Rule); err != nil {
+		return err
+	}
 	addrs, err := f.gateway.opts.Host.Lookup(ctx, f.to.name)
 	if err != nil {
 		return err
@@ -335,26 +337,15 @@ func (f *flow) dialAny(ctx context.Context) (net.Conn, netip.Addr, error) {
 	if f.to.name == "" {
 		addrs = []netip.Addr{f.to.addr}
 	}
-	var errs []error
+	to := make([]netip.AddrPort, len(addrs))
 	for i, a := range addrs {
-		one, cancel := ctx, context.CancelFunc(func() {})
-		if i < len(addrs)-1 {
-			one, cancel = context.WithTimeout(ctx, addressTimeout)
-		}
-		c, err := f.gateway.opts.Host.Dial(one, netip.AddrPortFrom(a, f.to.port))
-		cancel()
-		if err == nil {
-			return c, a, nil
-		}
-		errs = append(errs, err)
-		if ctx.Err() != nil {
-			break
-		}
+		to[i] = netip.AddrPortFrom(a, f.to.port)
 	}
-	if cause := context.Cause(f.ctx); cause != nil {
-		return nil, netip.Addr{}, cause
+	c, dialled, err := dialFirst(ctx, f.gateway.opts.Host.Dial, to)
+	if cause := context.Cause(f.ctx); cause != nil && err != nil {
+		err = cause
 	}
-	return nil, netip.Addr{}, errs[0]
+	return c, dialled.Addr(), err
 }
 
 // run hands a flow whose two sides are connected to its handler, and returns

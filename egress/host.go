@@ -138,15 +138,18 @@ func dialExactly(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", to.String())
 }
 
-// dialStagger is how long an address has before the next one is tried beside
-// it (RFC 8305 5).
-const dialStagger = 250 * time.Millisecond
+const (
+	// dialStagger is how long an address has before the next one is tried
+	// beside it (RFC 8305 5).
+	dialStagger = 250 * time.Millisecond
+	dialBeside  = 4 // addresses that are tried at once
+)
 
 type dialFunc func(context.Context, netip.AddrPort) (net.Conn, error)
 
 // dialFirst connects to the first of several addresses that answers: they are
-// tried in order, the next one when the last has failed or taken dialStagger.
-// Every dial has ended when it returns.
+// tried in order, the next one when one has failed or the last has taken
+// dialStagger, dialBeside at once. Every dial has ended when it returns.
 func dialFirst(ctx context.Context, dial dialFunc, to []netip.AddrPort) (net.Conn, netip.AddrPort, error) {
 	type result struct {
 		c   net.Conn
@@ -172,7 +175,7 @@ func dialFirst(ctx context.Context, dial dialFunc, to []netip.AddrPort) (net.Con
 	for started := 0; len(errs) < len(to); {
 		select {
 		case <-next.C:
-			if started == len(to) {
+			if started == len(to) || started-len(errs) == dialBeside {
 				continue
 			}
 			to := to[started]
