@@ -1,0 +1,167 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+func mustCompile(t *testing.T, rules ...policy.Rule) *policy.Policy {
+	t.Helper()
+	p, err := policy.Compile(policy.Document{Rules: rules, Origin: policy.OriginHost})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// slowHost answers when it is told to, whatever becomes of the context.
+type slowHost struct {
+	lookup, dial chan struct{}
+	conn         net.Conn
+}
+
+func (h *slowHost) Lookup(context.Context, string) ([]netip.Addr, error) {
+	<-h.lookup
+	return []netip.Addr{netip.MustParseAddr("93.184.215.14")}, nil
+}
+
+func (h *slowHost) Dial(context.Context, netip.AddrPort) (net.Conn, error) {
+	<-h.dial
+	return h.conn, nil
+}
+
+func (h *slowHost) Own(netip.Addr) bool { return false }
+
+// A policy that comes while a connection is being made is not overtaken by it.
+func TestNarrowedWhileConnecting(t *testing.T) {
+	for _, phase := range []string{"lookup", "dial"} {
+		t.Run(phase, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := net.Pipe()
+				defer b.Close()
+				host := &slowHost{make(chan struct{}), make(chan struct{}), a}
+				g, e := simulated(t, Options{Host: host}, anySSH)
+				errs := connecting(t, g, ssh)
+				if phase == "dial" {
+					close(host.lookup)
+				}
+				synctest.Wait()
+				g.SetPolicy(mustCompile(t))
+				g.SetPolicy(mustCompile(t, anySSH)) // too late for that one
+				if phase == "lookup" {
+					close(host.lookup)
+				}
+				close(host.dial)
+				wantRule(t, <-errs, policy.RuleDefault)
+				if phase == "dial" {
+					if _, err := b.Read(make([]byte, 1)); err == nil {
+						t.Error("the host's side is open")
+					}
+				} else {
+					a.Close()
+				}
+				if list := e.get(); len(list) != 1 || list[0].Verdict != verdictDeny || list[0].Generation != 1 || list[0].BytesOut != 0 {
+					t.Errorf("recorded %+v", list)
+				}
+			})
+		})
+	}
+}
+
+// What a name resolves to is judged by the newest policy, too.
+func TestNarrowedByAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &slowHost{make(chan struct{}), make(chan struct{}), still{}}
+		g, _ := simulated(t, Options{Host: host}, anySSH)
+		errs := connecting(t, g, ssh)
+		synctest.Wait()
+		// The name is still allowed, but not where it leads to.
+		g.SetPolicy(mustCompile(t, anySSH, policy.Rule{CIDR: "93.184.215.0/24", Action: policy.ActionDeny}))
+		close(host.lookup)
+		close(host.dial)
+		if _, ok := errors.AsType[*refusal](<-errs); !ok {
+			t.Error("the newer policy was overtaken")
+		}
+	})
+}
+
+// A wider policy leaves open connections with the one they were judged on.
+func TestWidened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, e := simulated(t, Options{Host: &stillHost{}}, anySSH)
+		f := begin(t, g)
+		if n := g.SetPolicy(mustCompile(t, anySSH, policy.Rule{Host: "b.example.net"})); n != 2 {
+			t.Errorf("generation %d, want 2", n)
+		}
+		if err := f.ctx.Err(); err != nil {
+			t.Errorf("an allowed connection ended: %v", context.Cause(f.ctx))
+		}
+		f.end(errors.New("over"))
+		begin(t, g).end(errors.New("over"))
+		if list := e.get(); len(list) != 2 || list[0].Generation != 1 || list[1].Generation != 2 {
+			t.Errorf("recorded %+v", list)
+		}
+	})
+}
+
+// Another kind of connection under the same name is not the one that is open.
+func TestNarrowedToTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := simulated(t, Options{Host: &stillHost{}}, anySSH)
+		f := begin(t, g)
+		tls := anySSH
+		tls.Proto = "tls"
+		g.SetPolicy(mustCompile(t, tls))
+		wantRule(t, context.Cause(f.ctx), "rules[0]")
+		f.end(nil)
+	})
+}
+
+// The sandbox's port finds who holds the connection, once, and not for longer
+// than a second.
+func TestOwnerTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, e := simulated(t, Options{Host: &stillHost{}, Owner: func(ctx context.Context, port uint16) string {
+			<-ctx.Done()
+			return ""
+		}}, anySSH)
+		start := time.Now()
+		begin(t, g).end(errors.New("over"))
+		if d := time.Since(start); d != ownerTimeout {
+			t.Errorf("looked for the owner for %v", d)
+		}
+		if list := e.get(); len(list) != 1 || list[0].Owner != "" {
+			t.Errorf("recorded %+v", list)
+		}
+	})
+}
+
+// After a connection nothing of it is known for ever.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	k := newKnown()
+	for port := range uint16(3 * lastKnown) {
+		id := idFrom(port)
+		k.add(id)
+		if !k.has(id) {
+			t.Fatalf("an open connection, from port %d, is not known", port)
+		}
+		k.over(id)
+	}
+	if len(k.ids) != lastKnown || !k.has(idFrom(3*lastKnown-1)) || k.has(idFrom(0)) {
+		t.Errorf("%d are known, want the last %d", len(k.ids), lastKnown)
+	}
+}
+
+func idFrom(port uint16) stack.TransportEndpointID {
+	return stack.TransportEndpointID{LocalPort: 443, RemotePort: port}
+}
