@@ -261,6 +261,40 @@ func TestProxyAsks(t *testing.T) {
 	}
 }
 
+// Connections to the proxy are bounded, and those that say nothing cost nobody
+// outside anything.
+func TestProxyConnections(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	ns, _, rec := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+	var conns []net.Conn
+	for {
+		c, err := dialInside(ns, proxyAt)
+		if err != nil {
+			wantReset(t, err)
+			break
+		}
+		defer c.Close()
+		if conns = append(conns, c); len(conns) > egress.MaxProxyConns {
+			t.Fatalf("%d connections are open", len(conns))
+		}
+	}
+	if len(conns) != egress.MaxProxyConns {
+		t.Errorf("%d connections were opened", len(conns))
+	}
+	rec.wait(t, func(a egress.Attempt) bool {
+		return a.Verdict == "deny" && a.Port == egress.ProxyPort && strings.Contains(a.Reason, "connections to the proxy are open")
+	})
+	conns[0].Close()
+	for { // its place is free a little later
+		c, err := dialInside(ns, proxyAt)
+		if err == nil {
+			c.Close()
+			break
+		}
+	}
+}
+
 // Programs that are told of the proxy, and know no names.
 func TestProgramsByProxy(t *testing.T) {
 	t.Parallel()
