@@ -9,15 +9,15 @@ import (
 	"net"
 	"net/textproto"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	maxHead     = 64 << 10 // a request line and its fields
-	maxLine     = 32 << 10 // one of them
-	maxTrailers = 16 << 10
+	maxHead     = 64 << 10         // a request line and its fields
+	maxLine     = 32 << 10         // one of them
+	maxTrailers = 4000             // net/http takes what fits its buffer
+	maxChunk    = 8                // digits of a chunk's size
 	headTimeout = 10 * time.Second // from the first byte of a head to its last
 )
 
@@ -237,10 +237,10 @@ func (f *framed) readChunkSize([]byte) (int, error) {
 	if err != nil {
 		return f.broken(err)
 	}
-	digits, extension, _ := strings.Cut(string(line[:len(line)-2]), ";")
-	digits = strings.TrimRight(digits, " \t")
+	// Nobody sends extensions, and readers differ about them.
+	digits := string(line[:len(line)-2])
 	size, err := strconv.ParseUint(digits, 16, 63)
-	if err != nil || len(digits) > 16 || !isHex(digits) || !isValue(extension) {
+	if err != nil || len(digits) > maxChunk || !isHex(digits) {
 		return f.broken(faulty("the size of a chunk is malformed"))
 	}
 	f.ready, f.left, f.next = bytes.Clone(line), int64(size), (*framed).readChunk

@@ -181,8 +181,8 @@ func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *
 		return nil
 	}
 	err := error(nil)
-	if r.Method != http.MethodConnect && f.verdict.Proto != policy.HTTP {
-		err = &refusal{policy.Verdict{Rule: f.verdict.Rule, Reason: fmt.Sprintf("it allows %s on port %d, and this is http", f.verdict.Proto, to.port)}}
+	if r.Method != http.MethodConnect && f.verdict.Proto == policy.TLS {
+		err = &refusal{policy.Verdict{Rule: f.verdict.Rule, Reason: fmt.Sprintf("it allows TLS on port %d, and this is without", to.port)}}
 	}
 	if err == nil && to.name != "" { // as if it had been asked for
 		_, _, err = p.g.names.bind(to.name, f.verdict.Rule)

@@ -47,7 +47,7 @@ func toProxy(t testing.TB, ns *netns) (net.Conn, *bufio.Reader) {
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	out := newAway()
-	d := policy.Document{Rules: []policy.Rule{{Host: "*.example.com"}, {CIDR: "93.184.215.15", Ports: []int{80}}, tcpTo("db.example.org", 5432)}}
+	d := policy.Document{Rules: []policy.Rule{{Host: "*.example.com"}, {CIDR: "93.184.215.15", Ports: []int{80}}, tcpTo("db.example.org", 5432), tcpTo("any.example.org", 8080)}}
 	ns, g, rec := owned(t, egress.Options{Host: out, Policy: compile(t, d)})
 	say := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s %s", text, r.Host, r.URL) }
@@ -55,6 +55,7 @@ func TestProxy(t *testing.T) {
 	roots := out.secure(t, "api.example.com", "93.184.215.14:443", say("api"), nil)
 	out.plain(t, "web.example.com", "93.184.215.14:80", say("web"))
 	out.plain(t, "www.example.com", "93.184.215.15:80", say("www"))
+	out.plain(t, "any.example.org", "93.184.215.17:8080", say("any"))
 	out.serve(t, "db.example.org", "93.184.215.16:5432", func(c *net.TCPConn) { io.WriteString(c, "hello "); io.Copy(c, c) })
 	for _, at := range ns.reachable(proxyAt, fmt.Sprintf("[%s]:%d", egress.Gateway6, egress.ProxyPort)) {
 		client := proxied(t, ns, at, &tls.Config{RootCAs: roots})
@@ -62,6 +63,7 @@ func TestProxy(t *testing.T) {
 			"https://api.example.com/a?b":  "api api.example.com /a?b",
 			"http://web.example.com/c":     "web web.example.com /c",
 			"http://WWW.example.com:80/d":  "www WWW.example.com:80 /d",
+			"http://any.example.org:8080/": "any any.example.org:8080 /",
 			"http://93.184.215.15/literal": "www 93.184.215.15 /literal",
 		} {
 			r, err := client.Get(to)
@@ -125,29 +127,28 @@ func TestProxyRefuses(t *testing.T) {
 		rule, reason, name string
 		port               uint16
 	}{
-		"CONNECT evil.example.net:443":          {"default", "", "evil.example.net", 443},
-		"CONNECT api.example.com:25":            {"default", "port 25", "api.example.com", 25},
-		"CONNECT 93.184.215.14:80":              {"default", "", "", 80},
-		"CONNECT 93.184.215.16:443":             {"default", "", "", 443},
-		"CONNECT 0x7f.1:443":                    {"address.loopback", "", "", 443},
-		"CONNECT [::ffff:169.254.169.254]:80":   {"address.metadata", "", "", 80},
-		"CONNECT 198.18.99.99:443":              {"default", "no name has that address", "", 443},
-		"CONNECT 10.88.0.1:3128":                {"link", "", "", 3128},
-		"CONNECT [fd72:6569:6e00::2]:22":        {"link", "", "", 22},
-		"CONNECT inner.example.com:22":          {"address.private", "10.0.0.7", "inner.example.com", 22},
-		"CONNECT api.example.com:0":             {"proxy", "no such port", "", 0},
-		"CONNECT api.example.com":               {"proxy", "a host and a port", "", 0},
-		"CONNECT a_b.example.com\xc3:443":       {"http.framing", "", "", 0},
-		"CONNECT a%b.example.com:443":           {"", "", "", 0},
-		"GET http://evil.example.net/":          {"default", "", "evil.example.net", 80},
-		"GET http://api.example.com:443/":       {"rules[0]", "allows tls on port 443, and this is http", "api.example.com", 443},
-		"GET https://api.example.com/":          {"proxy", "made with CONNECT", "", 0},
-		"GET ftp://api.example.com/":            {"proxy", "made with CONNECT", "", 0},
-		"GET /":                                 {"proxy", "this is a proxy", "", 0},
-		"GET http://[::1]/":                     {"address.loopback", "", "", 80},
-		"GET http://169.254.169.254/latest":     {"address.metadata", "", "", 80},
-		"GET http://api.example.com:99999/":     {"", "", "", 0},
-		"POST http://api.example.com:22/mailto": {"rules[1]", "allows tcp on port 22, and this is http", "api.example.com", 22},
+		"CONNECT evil.example.net:443":        {"default", "", "evil.example.net", 443},
+		"CONNECT api.example.com:25":          {"default", "port 25", "api.example.com", 25},
+		"CONNECT 93.184.215.14:80":            {"default", "", "", 80},
+		"CONNECT 93.184.215.16:443":           {"default", "", "", 443},
+		"CONNECT 0x7f.1:443":                  {"address.loopback", "", "", 443},
+		"CONNECT [::ffff:169.254.169.254]:80": {"address.metadata", "", "", 80},
+		"CONNECT 198.18.99.99:443":            {"default", "no name has that address", "", 443},
+		"CONNECT 10.88.0.1:3128":              {"link", "", "", 3128},
+		"CONNECT [fd72:6569:6e00::2]:22":      {"link", "", "", 22},
+		"CONNECT inner.example.com:22":        {"address.private", "10.0.0.7", "inner.example.com", 22},
+		"CONNECT api.example.com:0":           {"proxy", "no such port", "", 0},
+		"CONNECT api.example.com":             {"proxy", "a host and a port", "", 0},
+		"CONNECT a_b.example.com\xc3:443":     {"http.framing", "", "", 0},
+		"CONNECT a%b.example.com:443":         {"", "", "", 0},
+		"GET http://evil.example.net/":        {"default", "", "evil.example.net", 80},
+		"GET http://api.example.com:443/":     {"rules[0]", "allows TLS on port 443, and this is without", "api.example.com", 443},
+		"GET https://api.example.com/":        {"proxy", "made with CONNECT", "", 0},
+		"GET ftp://api.example.com/":          {"proxy", "made with CONNECT", "", 0},
+		"GET /":                               {"proxy", "this is a proxy", "", 0},
+		"GET http://[::1]/":                   {"address.loopback", "", "", 80},
+		"GET http://169.254.169.254/latest":   {"address.metadata", "", "", 80},
+		"GET http://api.example.com:99999/":   {"", "", "", 0},
 	} {
 		method, target, _ := strings.Cut(in, " ")
 		host := strings.TrimPrefix(target, "/")
