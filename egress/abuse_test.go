@@ -192,16 +192,9 @@ func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	out := newAway()
 	out.serve(t, "", far4+":22", func(c *net.TCPConn) { io.Copy(io.Discard, c) })
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := os.NewFile(uintptr(fds[1]), "sandbox")
-	defer f.Close()
-	g, rec := open(t, egress.Options{FD: fds[0], Host: out, Limits: egress.Limits{Connections: 20},
+	w, rec := newWireWith(t, egress.Options{Host: out, Limits: egress.Limits{Connections: 20},
 		Policy: compile(t, policy.Document{Rules: []policy.Rule{{CIDR: far4, Ports: []int{22}, Proto: "tcp"}}})})
-	g.Open(true)
-	w := &wire{t, f, g}
+	w.g.Open(true)
 	const syns = 100
 	for i := range uint16(syns) {
 		w.send(ip4(s4, far4, header.TCPProtocolNumber, synFrom(6000+i, 22)))
@@ -219,7 +212,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 	rec.wait(t, func(a egress.Attempt) bool { return a.Rule == "limit:connections" })
 	begin := time.Now()
-	if err := g.Close(); err != nil {
+	if err := w.g.Close(); err != nil {
 		t.Error(err)
 	}
 	if d := time.Since(begin); d > 5*time.Second {

@@ -237,7 +237,7 @@ func TestRefusesBeforeAsking(t *testing.T) {
 	out.names["metadata.example.org"] = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
 	out.names["own.example.org"] = []netip.Addr{netip.MustParseAddr("93.184.215.99")}
 	out.names["mapped.example.org"] = []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}
-	ns, _, rec := owned(t, egress.Options{Host: out, Policy: compile(t, policy.Document{ReportOnly: false, Rules: []policy.Rule{
+	ns, _, rec := owned(t, egress.Options{Host: out, Policy: compile(t, policy.Document{Rules: []policy.Rule{
 		tcpTo("*.example.org", 22), {CIDR: "93.184.215.0/24", Ports: []int{25}, Proto: "tcp"},
 	}})})
 	// The port is another than the rule's: nothing is looked up.
@@ -369,8 +369,41 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// Where nobody has to be asked, a handler for the owner is; it names the one
-// that holds a port.
+// While a person is asked, the name has an address and the sandbox waits to be
+// connected; what was granted is not asked about again.
+func TestAsks(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	out.serve(t, "a.example.org", "93.184.215.14:22", func(c *net.TCPConn) { io.WriteString(c, "x") })
+	questions := make(chan egress.Question, 9)
+	ns, _, rec := owned(t, egress.Options{Host: out,
+		Policy: compile(t, policy.Document{Rules: []policy.Rule{{Host: "*.example.org", Ports: []int{22}, Proto: "tcp", Action: "ask"}}}),
+		Ask: func(_ context.Context, q egress.Question) bool {
+			if looked, dialled := out.count(); q.Name == "a.example.org" && looked+dialled != 0 {
+				t.Errorf("%d names were looked up and %d addresses dialled before the answer", looked, dialled)
+			}
+			questions <- q
+			return q.Name == "a.example.org"
+		}})
+	for range 2 {
+		c := mustReach(t, ns, "a.example.org", 22)
+		if got, err := io.ReadAll(c); string(got) != "x" {
+			t.Errorf("%q, %v", got, err)
+		}
+		c.Close()
+	}
+	_, err := reach(t, ns, "b.example.org", 22)
+	wantReset(t, err)
+	rec.wait(t, verdictOf("deny", "b.example.org"))
+	if a := rec.wait(t, verdictOf("allow", "a.example.org")); a.Reason != "granted when asked" {
+		t.Errorf("recorded %+v", a)
+	}
+	if q := <-questions; q.Name != "a.example.org" || q.Port != 22 || q.LocalPort == 0 || len(questions) != 1 {
+		t.Errorf("asked %+v and %d others, want one other", q, len(questions))
+	}
+}
+
+// Who holds the sandbox's port is on record, also of what was refused.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	out := newAway()

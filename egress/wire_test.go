@@ -25,7 +25,9 @@ type wire struct {
 	g *egress.Gateway
 }
 
-func newWire(t testing.TB) (*wire, *records) {
+func newWire(t testing.TB) (*wire, *records) { return newWireWith(t, egress.Options{}) }
+
+func newWireWith(t testing.TB, o egress.Options) (*wire, *records) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -33,7 +35,8 @@ func newWire(t testing.TB) (*wire, *records) {
 	}
 	f := os.NewFile(uintptr(fds[1]), "sandbox")
 	t.Cleanup(func() { f.Close() })
-	g, rec := open(t, egress.Options{FD: fds[0]})
+	o.FD = fds[0]
+	g, rec := open(t, o)
 	return &wire{t, f, g}, rec
 }
 
@@ -387,7 +390,9 @@ func FuzzFrame(f *testing.F) {
 	} {
 		f.Add(frame)
 	}
-	w, _ := newWire(f)
+	w, _ := newWireWith(f, egress.Options{Host: newAway(), Policy: compile(f, policy.Document{Rules: []policy.Rule{
+		{CIDR: far4, Ports: []int{443}, Proto: "tcp"}, {CIDR: far6, Ports: []int{443}, Proto: "tcp"}, {Host: "*.example.org", Ports: []int{22}, Proto: "tcp"}}})})
+	w.g.Open(true)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) == 0 || len(frame) > egress.MTU+header.EthernetMinimumSize {
 			return
