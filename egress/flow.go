@@ -64,6 +64,7 @@ type flow struct {
 	out, in atomic.Int64  // bytes from the sandbox to the host's side, and back
 	owner   string        // what Options.Owner said, once sought is closed
 	sought  chan struct{} // nil when nobody looks for it
+	refuse  func()        // resets a SYN that was not answered; nil for others
 	woken   chan struct{} // holds one when the policy has changed
 
 	judged // under gateway.mu, as long as others can see the flow
@@ -410,7 +411,13 @@ func (f *flow) end(err error) {
 	if err == nil {
 		f.close()
 	}
+	// Whoever has seen its end finds it on record: Flush waits from here on.
+	g.settling.RLock()
+	defer g.settling.RUnlock()
 	f.abort(err)
+	if f.refuse != nil {
+		f.refuse()
+	}
 	g.mu.Lock()
 	delete(g.flows, f)
 	g.mu.Unlock()

@@ -57,6 +57,7 @@ type Gateway struct {
 	heldMu    sync.Mutex
 	held      map[stack.TransportEndpointID]held
 	known     *known
+	settling  sync.RWMutex // read-locked by flows from their end until that is on record
 
 	reject4 stack.RejectIPv4WithHandler
 	reject6 stack.RejectIPv6WithHandler
@@ -227,7 +228,11 @@ func (g *Gateway) Done() <-chan struct{} { return g.link.done }
 // Flush returns when Options.Record has been given every attempt made so far,
 // also those that would otherwise be folded until their minute ends. It may be
 // called concurrently, but not from Record.
-func (g *Gateway) Flush() { g.log.sync() }
+func (g *Gateway) Flush() {
+	g.settling.Lock() // what has ended is on record then
+	defer g.settling.Unlock()
+	g.log.sync()
+}
 
 // Close resets every connection, waits for every goroutine, emits what was
 // folded and closes the descriptor. It may be called more than once; each call

@@ -111,11 +111,12 @@ func (g *Gateway) serve(r *tcp.ForwarderRequest) {
 		return
 	}
 	err := f.connect()
-	if err == nil {
-		err = f.answer(r)
-	} else {
-		r.Complete(true)
+	if err != nil {
+		f.refuse = func() { r.Complete(true); answered() }
+		f.end(err)
+		return
 	}
+	err = f.answer(r)
 	answered()
 	if err == nil {
 		g.known.add(id)
