@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,31 +26,23 @@ import (
 	"github.com/rein-sh/rein/sandbox/local"
 )
 
-// trial is the program that tries everything, linked statically: it runs in an
-// image that holds nothing.
-var trial = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "rein-trial-")
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, "trial")
+// trial builds the program that tries everything, linked statically: it runs in
+// an image that holds nothing.
+func trial(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "trial")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name, "../../internal/isolation/testdata/trial")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	return name, errors.Join(os.Chmod(dir, 0o755), os.Chmod(name, 0o755))
-})
+	return name
+}
 
 // Every attempt is refused in the way that is documented, in every kind of
 // sandbox, and the same attempt works where no sandbox refuses it.
 func TestIsolation(t *testing.T) {
-	program, err := trial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(filepath.Dir(program)) })
+	program := trial(t)
 	h := hostTargets(t)
 	empty := newImage(t, v1.Config{}, layerWith(t, tar.Header{Typeflag: tar.TypeDir, Name: "home", Mode: 0o755}))
 	for _, runtime := range runtimes {
@@ -90,6 +82,136 @@ func TestIsolation(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Where a socket of the host in a mount could be connected to, the mount is
+// refused: under runc, when it is writable, or rein is no root.
+func TestMountWithSocket(t *testing.T) {
+	for _, kind := range []string{"socket", "fifo"} {
+		dir, err := os.MkdirTemp("/var/tmp", "rein-mount-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		name := dir + "/below/" + kind
+		err = errors.Join(os.Chmod(dir, 0o777), os.Mkdir(dir+"/below", 0o755))
+		if kind == "fifo" {
+			err = errors.Join(err, unix.Mkfifo(name, 0o600))
+		} else {
+			l, listenErr := net.Listen("unix", name)
+			if err = errors.Join(err, listenErr); err == nil {
+				defer l.Close()
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, runtime := range runtimes {
+			for _, writable := range []bool{false, true} {
+				p := provider(t, runtime)
+				info, err := p.Create(t.Context(), sandbox.Spec{TTL: time.Minute, Mounts: []sandbox.Mount{{Source: dir, Target: "/data", Writable: writable}}})
+				refused := runtime == "runc" && (writable || os.Geteuid() != 0)
+				switch {
+				case refused && (err == nil || !strings.Contains(err.Error(), name+" is a ")):
+					t.Errorf("%s, a %s, writable %v: %v, want it refused", runtime, kind, writable, err)
+				case !refused && err != nil:
+					t.Errorf("%s, a %s, writable %v: %v", runtime, kind, writable, err)
+				}
+				if err == nil {
+					if err := p.Kill(t.Context(), info.ID); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// An image's own /proc, /sys and /dev, and a working directory that leads to a
+// descriptor, are replaced or refused: what lies over them is the sandbox's.
+func TestImageReplacesPlaces(t *testing.T) {
+	link := func(name, to string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777}
+	}
+	file := func(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o777} }
+	program := trial(t)
+	for _, c := range []struct {
+		name, refused, cwd string
+		has                []tar.Header
+	}{
+		{name: "links", has: []tar.Header{link("proc", "/tmp"), link("sys", "proc/self/cwd"), link("dev", "/proc/self/fd"), link("etc/resolv.conf", "/proc/self/cwd/x")}, cwd: "/proc/self/fd/7"},
+		{name: "files", has: []tar.Header{file("proc"), file("sys"), file("dev"), link("job", "/proc")}, cwd: "/job/../proc/self/fd/7"},
+		{name: "links below", has: []tar.Header{link("proc/keys", "/etc/passwd"), link("proc/kcore", "/proc/1/mem"), link("sys/firmware", "/tmp"), link("dev/shm", "/etc")}},
+		{name: "etc is a link into proc", has: []tar.Header{link("etc", "proc/self")}, refused: "/etc"},
+		{name: "the working directory is a link to a descriptor", has: []tar.Header{link("job", "/proc/self/fd/7")}, cwd: "/job", refused: "/job"},
+	} {
+		ref := newImage(t, v1.Config{WorkingDir: c.cwd}, layerWith(t, c.has...))
+		for _, runtime := range runtimes {
+			t.Run(runtime+" "+c.name, func(t *testing.T) {
+				box, err := sandbox.Create(t.Context(), withImages(t, runtime), sandbox.Spec{Image: ref, TTL: time.Minute}, sandbox.Options{Log: discard()})
+				if c.refused != "" {
+					if err == nil || !strings.Contains(err.Error(), c.refused) {
+						t.Errorf("%v, want it refused: %s", err, c.refused)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if cwd := box.Info().Cwd; cwd != "/workspace" {
+					t.Errorf("commands run in %s", cwd)
+				}
+				rows := trialsInside(t, box, program, isolation.Host{Only: []string{masked, maskedSys, ownDescriptor, "a device"}})
+				for _, trial := range isolation.Trials() {
+					row, tried := rows[trial.Name]
+					if tried && row.Got != wanted(trial.Want, runtime) {
+						t.Errorf("%s: %q, want %q", trial.Name, row.Got, wanted(trial.Want, runtime))
+					}
+				}
+				if len(rows) != 4 {
+					t.Errorf("%d of 4 were tried", len(rows))
+				}
+			})
+		}
+	}
+}
+
+// Trials that show what lies over an image.
+const (
+	masked        = "read masked files of /proc"
+	maskedSys     = "read masked parts of /sys"
+	ownDescriptor = "a directory above the root"
+)
+
+// A working directory that a caller names leads no further than one that a
+// command changes to.
+func TestWorkingDirectoryStaysInside(t *testing.T) {
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			p := provider(t, runtime)
+			for _, cwd := range []string{"/proc/self/fd/7", "/proc/1/root", "/dev/fd/7", "/sys/../proc/self/cwd"} {
+				if info, err := p.Create(t.Context(), sandbox.Spec{Cwd: cwd, TTL: time.Minute}); sandbox.KindOf(err) != sandbox.KindInvalid {
+					t.Errorf("a sandbox in %s: %+v %v", cwd, info, err)
+				}
+			}
+			box, err := sandbox.Create(t.Context(), p, sandbox.Spec{TTL: time.Minute}, sandbox.Options{Log: discard()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			root, err := box.Run(t.Context(), sandbox.Command{Shell: "stat -c %d:%i /"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for fd := range 12 {
+				for _, cwd := range []string{"/proc/self/fd/%d", "/proc/1/fd/%d", "/proc/self/fd/%d/../../.."} {
+					r, err := box.Run(t.Context(), sandbox.Command{Cwd: fmt.Sprintf(cwd, fd), Shell: "stat -c %d:%i ../../../../../../../.."})
+					if err == nil && r.OK() && string(r.Stdout.Head) != string(root.Stdout.Head) {
+						t.Errorf("from "+cwd+" a command gets out: %q, not %q", fd, r.Stdout.Head, root.Stdout.Head)
+					}
+				}
+			}
+		})
 	}
 }
 
