@@ -176,6 +176,7 @@ func (g *Gateway) written(host string, port uint16) (endpoint, error) {
 func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *flow {
 	f, refused := p.g.newFlow(to, p.from)
 	if refused != nil {
+		f.owner = p.owner()
 		f.record(refused)
 		p.answer(rw, r, to, refused)
 		return nil
@@ -248,12 +249,21 @@ func (p *proxyConn) connect(rw http.ResponseWriter, r *http.Request, to endpoint
 // deny records what was refused before it led anywhere.
 func (p *proxyConn) deny(to endpoint, v policy.Verdict) {
 	a := Attempt{Time: time.Now(), Proto: policy.HTTP, Name: to.name, Address: to.addr, Port: to.port,
-		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, LocalPort: p.from}
+		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, LocalPort: p.from, Owner: p.owner()}
 	if to == (endpoint{}) {
 		a.Address, a.Port = p.to.Addr(), p.to.Port()
 	}
 	_, a.Generation = p.g.inForce()
 	p.g.log.add(a)
+}
+
+// owner is who in the sandbox holds the client's connection.
+func (p *proxyConn) owner() string {
+	if !p.g.mayFindOwner() {
+		return ""
+	}
+	defer p.g.ownerFound()
+	return p.g.findOwner(p.g.ctx, p.from)
 }
 
 // tunnel is a client's connection to the proxy after CONNECT.

@@ -122,7 +122,8 @@ func TestProxyRefuses(t *testing.T) {
 	out := newAway()
 	out.names["inner.example.com"] = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 	d := policy.Document{Rules: []policy.Rule{{Host: "*.example.com"}, tcpTo("*.example.com", 22), {CIDR: "93.184.215.14", Ports: []int{443}}}}
-	ns, g, rec := owned(t, egress.Options{Host: out, Policy: compile(t, d)})
+	ns, g, rec := owned(t, egress.Options{Host: out, Policy: compile(t, d),
+		Owner: func(_ context.Context, port uint16) string { return fmt.Sprintf("call-%d", port) }})
 	for in, want := range map[string]struct {
 		rule, reason, name string
 		port               uint16
@@ -163,7 +164,7 @@ func TestProxyRefuses(t *testing.T) {
 		c.Close()
 		rec.wait(t, func(a egress.Attempt) bool {
 			return a.Verdict == "deny" && a.Name == want.name && strings.HasPrefix(a.Rule, want.rule) && strings.Contains(a.Reason, want.reason) &&
-				(want.port == 0 || a.Port == want.port) && a.LocalPort != 0
+				(want.port == 0 || a.Port == want.port) && a.LocalPort != 0 && a.Owner == fmt.Sprintf("call-%d", a.LocalPort)
 		})
 	}
 	if looked, dialled := out.count(); looked != 1 || dialled != 0 { // inner.example.com
