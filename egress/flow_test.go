@@ -271,21 +271,25 @@ func TestRefusesBeforeAsking(t *testing.T) {
 func TestLiteral(t *testing.T) {
 	t.Parallel()
 	out := newAway()
-	out.serve(t, "", "93.184.215.14:25", func(c *net.TCPConn) { io.WriteString(c, "220 ") })
+	to := []string{"93.184.215.14:25", "[2606:2800:220:1::1]:25"}
+	for _, to := range to {
+		out.serve(t, "", to, func(c *net.TCPConn) { io.WriteString(c, "220 ") })
+	}
 	ns, _, rec := owned(t, egress.Options{Host: out, Policy: compile(t, policy.Document{Rules: []policy.Rule{
-		{CIDR: "93.184.215.14", Ports: []int{25}, Proto: "tcp"}}})})
-	c, err := dialInside(ns, "93.184.215.14:25")
-	if err != nil {
-		t.Fatal(err)
+		{CIDR: "93.184.215.14", Ports: []int{25}, Proto: "tcp"}, {CIDR: "2606:2800:220:1::/64", Ports: []int{25}, Proto: "tcp"}}})})
+	for _, to := range ns.reachable(to...) {
+		c, err := dialInside(ns, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); string(got) != "220 " || err != nil {
+			t.Errorf("%s: %q, %v", to, got, err)
+		}
+		c.Close()
+		rec.wait(t, func(a egress.Attempt) bool {
+			return a.Verdict == "allow" && netip.AddrPortFrom(a.Address, a.Port).String() == to
+		})
 	}
-	defer c.Close()
-	if got, err := io.ReadAll(c); string(got) != "220 " || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-	c.Close()
-	rec.wait(t, func(a egress.Attempt) bool {
-		return a.Verdict == "allow" && a.Address == netip.MustParseAddr("93.184.215.14")
-	})
 }
 
 // Without a server, or without an address, the connection is refused, and the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,6 +124,57 @@ func TestNarrowedToTLS(t *testing.T) {
 		g.SetPolicy(mustCompile(t, tls))
 		wantRule(t, context.Cause(f.ctx), "rules[0]")
 		f.end(nil)
+	})
+}
+
+// Whatever happens at once, all that was taken is given back and all that was
+// tried is on record.
+func TestTurmoil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, e := simulated(t, Options{Host: &stillHost{}, Limits: Limits{Connections: 5, PerSecond: 1 << 30},
+			Ask:   func(context.Context, Question) bool { return true },
+			Owner: func(context.Context, uint16) string { return "a" }}, anySSH)
+		policies := []*policy.Policy{mustCompile(t, anySSH), mustCompile(t), mustCompile(t, askSSH)}
+		const workers, each = 8, 50
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for range each {
+					f, refused := g.newFlow(ssh, 1)
+					if refused != nil {
+						f.record(refused)
+						continue
+					}
+					err := f.connect()
+					if err == nil {
+						_, err = f.outside.Write(make([]byte, 10))
+					}
+					if err == nil {
+						err = f.judgeServer("a.example.org")
+					}
+					if err == nil {
+						err = errors.New("over")
+					}
+					f.end(err)
+				}
+			})
+		}
+		for i := range 100 {
+			g.SetPolicy(policies[i%len(policies)])
+			g.Open(i%4 != 0)
+		}
+		wg.Wait()
+		synctest.Wait()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(g.flows) != 0 || g.meter.open != 0 || len(g.meter.dials) != 0 || len(g.owners) != 0 || len(g.asks.open) != 0 {
+			t.Errorf("%d flows, %d connections, %d dials, %d owners, %d questions are left",
+				len(g.flows), g.meter.open, len(g.meter.dials), len(g.owners), len(g.asks.open))
+		}
+		g.log.sync()
+		if n := total(e.get()); n != workers*each {
+			t.Errorf("%d attempts are on record, want %d", n, workers*each)
+		}
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 
 // spliceBuffer is what one direction of a connection holds between reading and
 // writing; it carries a few segments of the link's MTU at once.
-const spliceBuffer = 256 << 10
+const spliceBuffer = 128 << 10
 
 // buffers are lent to connections, so that memory follows how many are open.
 type buffers struct{ pool sync.Pool }
