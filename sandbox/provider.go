@@ -240,7 +240,7 @@ type NetworkRecord struct {
 	Name    string    `json:"name,omitempty"`
 	Address string    `json:"address,omitempty"`
 	Port    int       `json:"port,omitempty"`
-	Verdict string    `json:"verdict"` // deny, allow
+	Verdict string    `json:"verdict"` // deny, allow, or report: allowed by a policy that only reports
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason"`
 	// BytesOut left the sandbox, BytesIn came back, within DurationMS.
