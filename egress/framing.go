@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/textproto"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -329,5 +330,14 @@ type framingError struct{ text string }
 func (e *framingError) Error() string { return e.text }
 
 func faulty(format string, args ...any) *framingError {
-	return &framingError{fmt.Sprintf(format, args...)}
+	return &framingError{clip(fmt.Sprintf(format, args...))}
+}
+
+// clip bounds a reason, in which something of the client's may stand.
+func clip(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }

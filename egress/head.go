@@ -115,10 +115,15 @@ func checkTarget(r *http.Request, hosts []string) error {
 	case strings.HasPrefix(r.RequestURI, "/"):
 	case r.URL.Host == "" || r.URL.User != nil || r.URL.Opaque != "":
 		return faulty("the target of a request is malformed")
-	case !strings.EqualFold(r.URL.Host, hosts[0]) && !strings.EqualFold(r.URL.Host, hosts[0]+":80"):
-		return faulty("the target of a request is at %s, and its Host is %s", r.URL.Host, hosts[0])
+	case !sameHost(r.URL.Host, hosts[0]):
+		return faulty("the target of a request is at %q, and its Host is %q", r.URL.Host, hosts[0])
 	}
 	return nil
+}
+
+// sameHost compares hosts with a port or without one.
+func sameHost(a, b string) bool {
+	return strings.EqualFold(a, b) || strings.EqualFold(a+":80", b) || strings.EqualFold(a, b+":80")
 }
 
 // parseField reads one line of a head or of trailers.

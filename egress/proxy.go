@@ -124,7 +124,7 @@ func (p *proxyConn) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	to, err := p.target(r)
 	switch {
 	case err != nil:
-		v := policy.Verdict{Rule: ruleProxy, Reason: err.Error()}
+		v := policy.Verdict{Rule: ruleProxy, Reason: clip(err.Error())}
 		p.deny(to, v)
 		writePage(rw, r, http.StatusForbidden, page{Rule: v.Rule, Reason: v.Reason})
 	case r.Method == http.MethodConnect:

@@ -170,7 +170,7 @@ func (w *web) judge(r *http.Request) *refusal {
 	case r.Method == http.MethodConnect:
 		reason = "CONNECT is for the gateway's proxy, on its own address"
 	case r.URL.Scheme != "" && r.URL.Scheme != "http":
-		reason = "the target of the request has the scheme " + r.URL.Scheme
+		reason = clip("the target of the request has the scheme " + r.URL.Scheme)
 	default:
 		return nil
 	}
