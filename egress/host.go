@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -93,7 +94,7 @@ func (s *System) Lookup(ctx context.Context, name string) ([]netip.Addr, error) 
 	addrs, err := s.resolver.lookup(ctx, name)
 	switch {
 	case err == nil:
-		return addrs, nil
+		return slices.Clone(addrs), nil
 	case errors.Is(err, errNoAddress):
 		return nil, &Error{Kind: KindUnresolved, Op: "look up", Subject: name, Err: err}
 	case ctx.Err() != nil:

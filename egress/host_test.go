@@ -16,23 +16,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"github.com/vishvananda/netlink"
 
 	"github.com/rein-sh/rein/egress"
 )
-
-// needLoopback takes the loopback interface up: in a new network namespace it
-// is down.
-func needLoopback(t testing.TB) {
-	t.Helper()
-	lo, err := netlink.LinkByName("lo")
-	if err == nil && lo.Attrs().Flags&net.FlagUp == 0 {
-		err = netlink.LinkSetUp(lo)
-	}
-	if err != nil {
-		t.Skipf("no loopback interface: %v", err)
-	}
-}
 
 // nameServer is a real one, over UDP and TCP at one port.
 type nameServer struct {
@@ -43,7 +29,6 @@ type nameServer struct {
 
 func serveDNS(t testing.TB, answer func(w dns.ResponseWriter, q *dns.Msg)) *nameServer {
 	t.Helper()
-	needLoopback(t)
 	s := &nameServer{}
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		s.asked.Add(1)
@@ -204,7 +189,6 @@ func TestHostLookupFallsBack(t *testing.T) {
 // A server that does not answer is passed over.
 func TestHostResolversInTurn(t *testing.T) {
 	t.Parallel()
-	needLoopback(t)
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +208,6 @@ func TestHostResolversInTurn(t *testing.T) {
 // An answer to another question is not believed.
 func TestHostIgnoresForgedAnswers(t *testing.T) {
 	t.Parallel()
-	needLoopback(t)
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +287,6 @@ func TestNewHostRefuses(t *testing.T) {
 
 func TestHostDial(t *testing.T) {
 	t.Parallel()
-	needLoopback(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +320,6 @@ func TestHostDial(t *testing.T) {
 // The host's own addresses are those of its interfaces, also of new ones.
 func TestHostOwn(t *testing.T) {
 	t.Parallel()
-	needLoopback(t)
 	h := newHost(t, egress.HostOptions{}, netip.MustParseAddrPort("127.0.0.1:1"))
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

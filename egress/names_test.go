@@ -120,7 +120,7 @@ func TestNamesPerMinute(t *testing.T) {
 		mustBind(t, n, "exact.example.com", "rules[2]")
 		time.Sleep(40*time.Second - 1)
 		refusedBy(t, n, "d.example.org", "rules[0]", "limit:names_per_minute")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		mustBind(t, n, "d.example.org", "rules[0]")
 		refusedBy(t, n, "e.example.org", "rules[0]", "limit:names_per_minute")
 		time.Sleep(20 * time.Second)

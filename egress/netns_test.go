@@ -27,6 +27,9 @@ var noNamespaces string
 // where network namespaces and taps may be made.
 func TestMain(m *testing.M) {
 	if os.Geteuid() == 0 {
+		if lo, err := netlink.LinkByName("lo"); err == nil {
+			_ = netlink.LinkSetUp(lo) // a new namespace's is down; without it, tests that need it say so
+		}
 		goleak.VerifyTestMain(m)
 		return
 	}
