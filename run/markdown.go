@@ -98,8 +98,8 @@ Open, by the policy at the end:
 {{else if .SandboxID}}
 Closed by policy.
 {{end}}{{range .NetworkChanges}}
-- changed while it worked: {{.Action}} {{line .Host}}{{with .Port}} port {{.}}{{end}}{{with .Proto}} ({{line .}}){{end}}, by uid {{.UID}} at {{date .Time}}{{end}}
-{{if .Network}}{{with reached .Hosts}}
+- changed while it worked: {{.Action}} {{line .Host}}{{with .Port}} port {{.}}{{end}}{{with .Proto}} ({{line .}}){{end}}, by uid {{.UID}} at {{date .Time}}
+{{end}}{{if .Network}}{{with reached .Hosts}}
 | reached | rule | times | sent | received |
 |---|---|---|---|---|
 {{range .}}| {{.Proto}} {{line .Host}}{{with .Port}}:{{.}}{{end}} | {{line .Rule}}{{if ne .Verdict "allow"}}, and only reported{{end}} | {{.Count}} | {{.BytesOut}} B | {{.BytesIn}} B |

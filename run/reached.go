@@ -32,8 +32,11 @@ func hostsOf(records []sandbox.NetworkRecord) (hosts []HostReached, left int) {
 	var all []HostReached
 	for _, n := range records {
 		h := HostReached{Host: n.Name, Port: n.Port, Proto: n.Proto, Verdict: n.Verdict, Rule: n.Rule, Reason: n.Reason}
-		if h.Host == "" {
+		switch {
+		case h.Host == "":
 			h.Host = n.Address
+		case n.Proto == "dns": // the port is that of who was asked for the name
+			h.Port = 0
 		}
 		i, ok := at[h]
 		if !ok {

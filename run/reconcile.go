@@ -50,11 +50,11 @@ func (o *outputRecord) apply(rec syncRecord) {
 
 // reopenOutput goes on with Options.Output: what is on record is held against
 // what is there. The directory is no reason not to go on with the run.
-func (r *runner) reopenOutput(rec *record) {
+func (r *runner) reopenOutput(ctx context.Context, rec *record) {
 	if r.o.Output == "" {
 		return
 	}
-	m, err := r.newMirror()
+	m, err := r.newMirror(ctx)
 	if err == nil {
 		err = m.reconcile(rec.output)
 	}

@@ -198,7 +198,7 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 		r.limitsAgain(rec)
 		return r.run(ctx, w)
 	}
-	r.reopenOutput(rec)
+	r.reopenOutput(ctx, rec)
 	defer r.closeOutput()
 	if rec.killed || rec.ended {
 		return r.compose(ctx, w, rec, nil)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rein-sh/rein/execd"
@@ -53,7 +52,10 @@ type mirror struct {
 	r    *runner
 	root *os.Root
 
-	mu      sync.Mutex
+	working context.Context // ends with the work, and when the last pass is about to begin
+	finish  context.CancelFunc
+
+	turn    chan struct{}             // holds one while a pass is under way; what follows is its
 	seen    map[string]execd.FileInfo // as they were when they were last looked at
 	ours    map[string]syncedFile     // what is in the directory by our hand
 	inputs  map[string]*workspace.Entry
@@ -103,7 +105,7 @@ func (r *runner) openOutput(ctx context.Context) error {
 	if r.o.Output == "" {
 		return nil
 	}
-	m, err := r.newMirror()
+	m, err := r.newMirror(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,8 +116,8 @@ func (r *runner) openOutput(ctx context.Context) error {
 	return nil
 }
 
-// newMirror is a mirror of nothing yet.
-func (r *runner) newMirror() (*mirror, error) {
+// newMirror is a mirror of nothing yet, for work that ends with ctx.
+func (r *runner) newMirror(ctx context.Context) (*mirror, error) {
 	if err := os.MkdirAll(r.o.Output, 0o755); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,8 @@ func (r *runner) newMirror() (*mirror, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mirror{r: r, root: root, seen: map[string]execd.FileInfo{}, ours: map[string]syncedFile{}, skipped: map[string]bool{}, later: map[string]bool{},
+	working, finish := context.WithCancel(ctx)
+	return &mirror{r: r, root: root, working: working, finish: finish, turn: make(chan struct{}, 1), seen: map[string]execd.FileInfo{}, ours: map[string]syncedFile{}, skipped: map[string]bool{}, later: map[string]bool{},
 		info: OutputInfo{Dir: r.o.Output}, staging: ".rein-" + strings.ToLower(r.o.ID)}, nil
 }
 
@@ -135,11 +138,12 @@ func (m *mirror) after(c tool.Call) {
 	m.update()
 }
 
-// update is one pass while the work goes on.
+// update is one pass while the work goes on: the last makes up for one that is cut
+// short.
 func (m *mirror) update() {
-	ctx, cancel := context.WithTimeout(context.Background(), syncTime)
+	ctx, cancel := context.WithTimeout(m.working, syncTime)
 	defer cancel()
-	if err := m.sync(ctx, syncBytes, false); err != nil {
+	if err := m.sync(ctx, syncBytes, false); err != nil && m.working.Err() == nil {
 		m.r.warn("the output directory is not up to date: %v", err)
 	}
 }
@@ -150,6 +154,7 @@ func (m *mirror) last(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
+	m.finish()
 	return errors.Join(m.sync(ctx, MaxOutputBytes, true), m.close())
 }
 
@@ -158,8 +163,9 @@ func (m *mirror) close() error {
 	if m == nil {
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.finish()
+	m.turn <- struct{}{}
+	defer m.leave()
 	if m.closed {
 		return nil
 	}
@@ -200,9 +206,15 @@ func (m *mirror) walk(ctx context.Context, take func(rel string, info execd.File
 	return nil
 }
 
+func (m *mirror) leave() { <-m.turn }
+
 func (m *mirror) sync(ctx context.Context, most int64, hashed bool) (err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	select {
+	case m.turn <- struct{}{}:
+		defer m.leave()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if m.closed {
 		return nil
 	}

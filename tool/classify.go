@@ -254,7 +254,7 @@ func denied(records []sandbox.NetworkRecord, callID string) *sandbox.NetworkReco
 
 func targetOf(n *sandbox.NetworkRecord) string {
 	target := cmp.Or(n.Name, n.Address)
-	if n.Port != 0 {
+	if n.Port != 0 && (n.Proto != "dns" || n.Name == "") { // else that of who was asked for the name
 		target = fmt.Sprintf("%s port %d", target, n.Port)
 	}
 	return target

@@ -58,6 +58,8 @@ var symptoms = []symptom{
 	{"too_many_files", regexp.MustCompile(`(?i)too many open files`), says("the limit of open files is reached; close files, or work on fewer at once")},
 	{"name_not_resolved", regexp.MustCompile(`(?:Could not resolve host(?:name)?:? ?([^\s;]*)|getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (\S+)|lookup (\S+)(?: on \S+)?: |Temporary failure in name resolution|Name or service not known)`), unreachable},
 	{"network_unreachable", regexp.MustCompile(`(?i)(?:network is unreachable|no route to host|ENETUNREACH|EHOSTUNREACH)`), unreachable},
+	{"certificate_unknown", regexp.MustCompile(`(?i)(?:self[- ]signed certificate|unable to get local issuer certificate|certificate verify failed|x509: certificate signed by unknown authority|PKIX path building failed)`),
+		says("the server's certificate is signed by nobody that this sandbox trusts; checking it must stay on: say in your answer which server it was")},
 	{"connection_refused", regexp.MustCompile(`(?i)(?:connection refused|ECONNREFUSED)`),
 		says("nothing listens there, or a policy closed it: a server of the task's own must run in the same command, or in the background")},
 	{"python_module_missing", regexp.MustCompile(`(?:ModuleNotFoundError|ImportError): No module named ['"]?([\w.]+)`), missingModule("python3 -m pip list")},

@@ -38,6 +38,10 @@ var lines = []struct{ printed, cause, hint string }{
 	{"touch: cannot touch '/etc/x': Permission denied", "permission_denied", "not for the user"},
 	{"chown: changing ownership of 'script': Operation not permitted", "permission_denied", "work in"},
 	{"touch: cannot touch '/usr/x': Read-only file system", "read_only", "is the workspace and can"},
+	// Certificates.
+	{"curl: (60) SSL certificate problem: unable to get local issuer certificate", "certificate_unknown", "must stay on"},
+	{"ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "certificate_unknown", "must stay on"},
+	{"tls: failed to verify certificate: x509: certificate signed by unknown authority", "certificate_unknown", "must stay on"},
 	// What is used up.
 	{"write error: No space left on device", "disk_full", "du -xk"},
 	{"OSError: [Errno 28] No space left on device", "disk_full", "du -xk"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -143,6 +144,14 @@ func (a *app) labEnv(ctx context.Context, f *labFlags) (env lab.Env, done func()
 	}
 	if env.Probe, err = os.Executable(); err != nil {
 		return env, nil, err
+	}
+	if t.Provider == config.DefaultProvider {
+		env.Resolving = func(resolver netip.AddrPort) (sandbox.Provider, func(), error) {
+			other := *file
+			other.Config.Egress.Resolvers = []string{resolver.String()}
+			p, err := a.openProvider(ctx, &other, t)
+			return p, nil, err
+		}
 	}
 	env.Weak, done, err = weakBackends(p, state)
 	return env, done, err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/run/control"
 	"github.com/spf13/cobra"
@@ -130,7 +131,11 @@ func (a *app) runsApproveCommand() *cobra.Command {
 		if asJSON {
 			return a.printJSON(map[string]any{"question": q, "decision": answer.Decision, "scope": answer.Scope})
 		}
-		fmt.Fprintf(a.out, "%s: %s\n", map[control.Decision]string{control.Approve: "approved", control.Deny: "denied"}[answer.Decision], short(q.Text, 200))
+		text := q.Text
+		if q.Kind == string(approval.Host) { // what follows it is about it
+			text, _, _ = strings.Cut(text, "\n")
+		}
+		fmt.Fprintf(a.out, "%s: %s\n", map[control.Decision]string{control.Approve: "approved", control.Deny: "denied"}[answer.Decision], short(text, 200))
 		return nil
 	}
 	return cmd
@@ -156,7 +161,7 @@ func choose(pending []control.Pending, id []string) (control.Pending, error) {
 // sayPending prints questions. What they show was written by a model.
 func (a *app) sayPending(pending []control.Pending) {
 	for _, q := range pending {
-		fmt.Fprintf(a.out, "%s  %s %s, asked %s, expires %s\n", cleanLine(q.ID), cleanLine(q.Kind), cleanLine(q.Tool),
+		fmt.Fprintf(a.out, "%s  %s, asked %s, expires %s\n", cleanLine(q.ID), strings.TrimSpace(cleanLine(q.Kind)+" "+cleanLine(q.Tool)),
 			q.Since.Local().Format(time.TimeOnly), q.Expires.Local().Format(time.TimeOnly))
 		for line := range strings.SplitSeq(clean(q.Text), "\n") {
 			fmt.Fprintf(a.out, "    %s\n", line)
