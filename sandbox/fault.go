@@ -120,12 +120,16 @@ func hintOf(e *execd.Error) string {
 
 // lost finds out whether the sandbox has ended, and returns the error that says
 // why, or nil when it has not. A sandbox on its way out answers neither its
-// provider's question nor ours for a moment, so it asks until one of them does.
+// provider's question nor ours for a moment, so it asks until one of them does,
+// for VerifyTimeout, and not beyond ctx unless that has ended already.
 func (s *Sandbox) lost(ctx context.Context, op string) error {
 	if err := s.usable(op); err != nil {
 		return err
 	}
-	ctx, cancel := shielded(ctx, VerifyTimeout)
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, VerifyTimeout)
 	defer cancel()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		info, err := s.provider.Get(ctx, s.id)

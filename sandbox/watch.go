@@ -116,8 +116,16 @@ func (s *Sandbox) interrupt(ctx context.Context, id string) error {
 
 // verify finds out what became of a call whose stream ended early. It asks; it
 // never runs the command again.
+//
+// Who has ended ctx waits for the outcome, but not as long as a sandbox that is
+// silent would take: VerifyTimeout, after stop has had its time.
 func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) {
-	s := c.sandbox
+	s, ended := c.sandbox, ctx.Err() != nil
+	if ended {
+		var cancel context.CancelFunc
+		ctx, cancel = shielded(ctx, VerifyTimeout)
+		defer cancel()
+	}
 	if lost := s.lost(ctx, "run"); lost != nil {
 		if e, ok := errors.AsType[*Error](lost); ok && e.Kind == KindNotFound { // by now: it was there when the call began
 			lost = &Error{Kind: KindLost, Op: "run", Subject: s.id, Err: e.Err}
@@ -131,7 +139,7 @@ func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) 
 	within, cancel := context.WithTimeout(ctx, max(c.patience()-time.Since(c.begun), VerifyTimeout))
 	defer cancel()
 	st, err := s.await(within, c.id, c.command.Background)
-	if err != nil && within.Err() != nil {
+	if err != nil && within.Err() != nil && !ended { // else it was interrupted
 		short, cancel := shielded(ctx, InterruptTimeout)
 		defer cancel()
 		if interruptErr := s.interrupt(short, c.id); interruptErr == nil {
@@ -153,7 +161,7 @@ func (c *call) verify(ctx context.Context, r Result, cut error) (Result, error) 
 	}
 	c.ended = true
 	r.Outcome, r.LogPath = outcomeOf(st), logPathOf(st)
-	if c.streaming() && c.bytes < r.Stdout.Bytes+r.Stderr.Bytes && c.writeErr == nil && ctx.Err() == nil {
+	if c.streaming() && c.bytes < r.Stdout.Bytes+r.Stderr.Bytes && c.writeErr == nil && !ended {
 		hint := ""
 		if r.Spill != nil {
 			hint = "all of it is in " + r.Spill.Path + " inside the sandbox"
