@@ -134,7 +134,7 @@ func TestHostLookup(t *testing.T) {
 	}
 	for name, kind := range map[string]egress.Kind{"empty.example": egress.KindUnresolved, "none.example": egress.KindUnresolved, "fails.example": egress.KindHost} {
 		got, err := h.Lookup(t.Context(), name)
-		if e, ok := errors.AsType[*egress.Error](err); !ok || e.Kind != kind || e.Subject != name || got != nil {
+		if e, ok := errors.AsType[*egress.Error](err); !ok || e.Kind != kind || e.Subject != name || got != nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -274,6 +274,7 @@ func TestNewHostRefuses(t *testing.T) {
 		"proxy scheme":   {Proxy: mustURL(t, "socks5://proxy.example:1080")},
 		"proxy path":     {Proxy: mustURL(t, "http://proxy.example:3128/x")},
 		"proxy user":     {Proxy: mustURL(t, "http://user:hidden@proxy.example:3128")},
+		"proxy colon":    {Proxy: mustURL(t, "http://proxy.example:3128"), ProxyUser: "us:er"},
 		"proxy nowhere":  {Proxy: mustURL(t, "http://:3128")},
 		"proxy port":     {Proxy: mustURL(t, "http://proxy.example:0")},
 		"proxy no roots": {Proxy: mustURL(t, "https://proxy.example")},

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,7 +206,7 @@ func (r *resolver) ask(ctx context.Context, name string) ([]netip.Addr, time.Dur
 	case len(addrs) == 0 && (v4.err == nil && v6.err == nil):
 		return nil, ttl, errNoAddress
 	case len(addrs) == 0:
-		return nil, 0, errors.Join(v4.err, v6.err)
+		return nil, 0, cmp.Or(v4.err, v6.err)
 	case v4.err != nil:
 		return addrs, v6.ttl, nil
 	case v6.err != nil:
@@ -322,9 +323,9 @@ func hasSOA(m *dns.Msg) bool {
 // askServers asks one server after the other until one knows: that a name does
 // not exist is an answer, that a server fails is not.
 func (r *resolver) askServers(ctx context.Context, q dns.Question) (*dns.Msg, error) {
-	var errs []error
+	var failed error
 	for range r.attempts {
-		errs = nil
+		failed = nil
 		for _, server := range r.servers {
 			m, err := r.askServer(ctx, server, q)
 			if err == nil {
@@ -333,10 +334,14 @@ func (r *resolver) askServers(ctx context.Context, q dns.Question) (*dns.Msg, er
 			if ctx.Err() != nil {
 				return nil, fmt.Errorf("ask %s: %w", server, ctx.Err())
 			}
-			errs = append(errs, fmt.Errorf("ask %s: %w", server, err))
+			err = fmt.Errorf("ask %s: %w", server, err)
+			if failed != nil { // one line, for a record
+				err = fmt.Errorf("%w; %w", failed, err)
+			}
+			failed = err
 		}
 	}
-	return nil, errors.Join(errs...)
+	return nil, failed
 }
 
 func (r *resolver) askServer(ctx context.Context, server netip.AddrPort, q dns.Question) (*dns.Msg, error) {

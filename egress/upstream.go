@@ -39,6 +39,8 @@ func newUpstream(o HostOptions, r *resolver) (*upstream, error) {
 		return nil, errors.New("it names no host")
 	case o.Proxy.User != nil:
 		return nil, errors.New("a user and a password do not belong into the URL")
+	case strings.Contains(u.user, ":"):
+		return nil, errors.New("its user has a colon, which ends the user in basic authentication (RFC 7617 2)")
 	case o.Proxy.Path != "" && o.Proxy.Path != "/", o.Proxy.RawQuery != "", o.Proxy.Fragment != "":
 		return nil, errors.New("it is more than a host and a port")
 	}
