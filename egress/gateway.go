@@ -53,6 +53,7 @@ type Gateway struct {
 	handlers  map[policy.Proto]handler
 	buffers   *buffers
 	owners    chan struct{} // one for each Options.Owner under way
+	ownerRate *rate.Limiter // of those for refused connections
 	forwarder *tcp.Forwarder
 	heldMu    sync.Mutex
 	held      map[stack.TransportEndpointID]held
@@ -110,7 +111,8 @@ func New(o Options) (*Gateway, error) {
 func newGateway(ctx context.Context, cancel context.CancelFunc, o Options) *Gateway {
 	return &Gateway{opts: o, ctx: ctx, cancel: cancel,
 		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits())), handlers: handlers(), buffers: newBuffers(),
-		owners: make(chan struct{}, maxOwners), held: map[stack.TransportEndpointID]held{}, known: newKnown(),
+		owners: make(chan struct{}, maxOwners), ownerRate: rate.NewLimiter(refusedOwners, refusedOwners),
+		held: map[stack.TransportEndpointID]held{}, known: newKnown(),
 		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
 }
 

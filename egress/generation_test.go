@@ -217,3 +217,21 @@ func TestKnown(t *testing.T) {
 func idFrom(port uint16) stack.TransportEndpointID {
 	return stack.TransportEndpointID{LocalPort: 443, RemotePort: port}
 }
+
+// Many refusals do not become as many questions about who was refused.
+func TestOwnersOfRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := simulated(t, Options{Owner: func(context.Context, uint16) string { return "a" }})
+		for round := range 3 {
+			n := 0
+			for g.mayFindOwner() {
+				g.ownerFound()
+				n++
+			}
+			if n != refusedOwners {
+				t.Errorf("round %d: %d are looked for at once, want %d", round, n, refusedOwners)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}

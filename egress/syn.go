@@ -19,8 +19,11 @@ import (
 const (
 	// ownerTimeout bounds the search for who holds a connection.
 	ownerTimeout = time.Second
-	// maxOwners are looked for at once. A refusal does not wait for its turn.
-	maxOwners = 8
+	// maxOwners are looked for at once, and of refused connections
+	// refusedOwners in a second, so that many refusals do not become as many
+	// questions. A refusal does not wait for its turn.
+	maxOwners     = 8
+	refusedOwners = 20
 
 	// synRetries is how often an answer to a SYN is repeated: a handshake
 	// that the sandbox does not finish ends after 15 seconds.
@@ -243,7 +246,7 @@ func (f *flow) closeOutside() {
 // mayFindOwner takes a turn to look for the owner of a refused connection,
 // when there is one. The caller calls ownerFound.
 func (g *Gateway) mayFindOwner() bool {
-	if g.opts.Owner == nil {
+	if g.opts.Owner == nil || !g.ownerRate.Allow() {
 		return false
 	}
 	select {
