@@ -1,7 +1,8 @@
 // Command bench measures rein beside what else a machine offers, in one run:
 // the time to a ready sandbox, the time of one command, the throughput of a
-// command that prints a lot and what that costs in memory, and whether many
-// sandboxes at once are all alive and leave nothing behind.
+// command that prints a lot and what that costs in memory, the speed of what
+// leaves a sandbox by its gateway, and whether many sandboxes at once are all
+// alive and leave nothing behind.
 //
 // It prints each figure beside its target. Whether a time meets its target is
 // for a person to read: exit code 1 means that something was wrong, such as a
@@ -29,6 +30,7 @@ type config struct {
 	latency  bool
 	flood    bool
 	loop     bool
+	network  bool
 	stress   bool
 	docker   string // a Docker daemon's address
 	image    string // an image it has
@@ -37,6 +39,13 @@ type config struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == clientMode {
+		if err := client(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var c config
 	flag.StringVar(&c.bin, "bin", "bin", "directory of rein and its other programs")
 	flag.IntVar(&c.creates, "creates", 30, "sandboxes created per subject")
@@ -46,10 +55,11 @@ func main() {
 	flag.BoolVar(&c.latency, "latency", false, "only: time to a ready sandbox and of one command")
 	flag.BoolVar(&c.flood, "flood", false, "only: throughput and memory of commands that print a lot")
 	flag.BoolVar(&c.loop, "loop", false, "only: what the loop costs by itself, and the memory of many runs at once")
+	flag.BoolVar(&c.network, "network", false, "only: speed of connections that leave a sandbox, beside other networks")
 	flag.BoolVar(&c.stress, "stress", false, "only: many sandboxes at once, and what they leave")
 	flag.Parse()
-	if !c.latency && !c.flood && !c.stress && !c.loop {
-		c.latency, c.flood, c.loop = true, true, true
+	if !c.latency && !c.flood && !c.stress && !c.loop && !c.network {
+		c.latency, c.flood, c.loop, c.network = true, true, true, true
 	}
 	c.docker, c.image, c.rootfs = os.Getenv("REIN_BENCH_DOCKER"), os.Getenv("REIN_BENCH_IMAGE"), os.Getenv("REIN_BENCH_ROOTFS")
 
@@ -84,6 +94,11 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	if c.loop {
 		if err := loop(ctx, c); err != nil {
+			return err
+		}
+	}
+	if c.network {
+		if err := network(ctx, c); err != nil {
 			return err
 		}
 	}

@@ -20,10 +20,13 @@ func stateOf(c config, runtime string) string { return filepath.Join(c.stateDir,
 
 // provider is rein with one runtime, with a state directory of the benchmark.
 func provider(c config, runtime string) (*local.Provider, error) {
-	o := local.Options{
-		Keep: filepath.Join(c.bin, "rein-keep"), Execd: filepath.Join(c.bin, "rein-execd"),
-		Runtime: runtime, StateDir: stateOf(c, runtime),
-	}
+	return c.provider(runtime, local.Options{})
+}
+
+// provider is the same with options.
+func (c config) provider(runtime string, o local.Options) (*local.Provider, error) {
+	o.Keep, o.Execd = filepath.Join(c.bin, "rein-keep"), filepath.Join(c.bin, "rein-execd")
+	o.Runtime, o.StateDir = runtime, stateOf(c, runtime)
 	if runtime == "gvisor" {
 		o.RuntimePath = filepath.Join(c.bin, "rein-runsc")
 	}

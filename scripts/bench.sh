@@ -4,5 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/need.sh runc:runc
+# The networks that rein's is measured beside; root makes them.
+if [ "$(id -u)" -eq 0 ]; then scripts/need.sh ip:iproute2 nft:nftables slirp4netns:slirp4netns pasta:passt; fi
 CGO_ENABLED=0 go build -trimpath -o bin/rein-bench ./bench
 exec bin/rein-bench "$@"

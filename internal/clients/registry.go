@@ -1,0 +1,207 @@
+// Package clients serves what package managers and other programs fetch, as the
+// registries they know by heart: PyPI, npm, GitHub, Go's module proxy and a web
+// site, on one loopback address with TLS of a test CA, and a resolver that says
+// they are all there. Its tests run the real programs in sandboxes against them.
+package clients
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// The names that are served.
+const (
+	PyPI      = "pypi.org"
+	PyPIFiles = "files.pythonhosted.org"
+	NPM       = "registry.npmjs.org"
+	GitHub    = "github.com"
+	GoProxy   = "proxy.golang.org"
+	Site      = "www.example.com"
+)
+
+// Names are all of them.
+func Names() []string { return []string{PyPI, PyPIFiles, NPM, GitHub, GoProxy, Site} }
+
+// Package is the name of the one package that every registry has, and Module its
+// name in Go.
+const (
+	Package = "rein-lab-hello"
+	Module  = "github.com/rein-lab/hello"
+	// Greeting is what each of them says.
+	Greeting = "hello from the registry"
+)
+
+// Registry is the servers. They are at one loopback address that is nobody
+// else's, because clients know no other ports than 443 and 80.
+type Registry struct {
+	Resolver netip.AddrPort
+	CA       []byte // PEM
+
+	address netip.Addr
+	closers []io.Closer
+	all     sync.WaitGroup
+	mu      sync.Mutex
+	asked   map[string]int // requests by name
+}
+
+// New makes the packages below dir and serves them. git must be installed.
+func New(dir string) (*Registry, error) {
+	repo, err := repository(dir)
+	if err != nil {
+		return nil, err
+	}
+	var octets [2]byte
+	_, _ = rand.Read(octets[:]) // never fails
+	r := &Registry{address: netip.AddrFrom4([4]byte{127, 77, octets[0], octets[1] | 1}), asked: map[string]int{}}
+	if err := r.serve(r.handler(repo)); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Registry) serve(h http.Handler) error {
+	ca, pair, err := certificates()
+	if err != nil {
+		return err
+	}
+	r.CA = ca
+	for _, port := range []uint16{443, 80} {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(r.address, port).String())
+		if err != nil {
+			return err
+		}
+		if port == 443 {
+			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}})
+		}
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+		r.closers = append(r.closers, server)
+		r.all.Go(func() { _ = server.Serve(l) }) // until it is closed
+	}
+	u, err := net.ListenPacket("udp", netip.AddrPortFrom(r.address, 0).String())
+	if err != nil {
+		return err
+	}
+	r.Resolver = u.LocalAddr().(*net.UDPAddr).AddrPort()
+	started := make(chan struct{})
+	server := &dns.Server{PacketConn: u, Handler: dns.HandlerFunc(r.resolve), NotifyStartedFunc: func() { close(started) }}
+	r.all.Go(func() { _ = server.ActivateAndServe() }) // until it is shut down
+	<-started
+	r.closers = append(r.closers, shutdown{server})
+	return nil
+}
+
+type shutdown struct{ *dns.Server }
+
+func (s shutdown) Close() error { return s.ShutdownContext(context.Background()) }
+
+// resolve says that every name is here.
+func (r *Registry) resolve(w dns.ResponseWriter, q *dns.Msg) {
+	m := new(dns.Msg).SetReply(q)
+	if len(q.Question) == 1 && q.Question[0].Qtype == dns.TypeA {
+		m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: r.address.AsSlice()}}
+	}
+	_ = w.WriteMsg(m) // who asked may have gone
+}
+
+// handler serves each name its own.
+func (r *Registry) handler(repo string) http.Handler {
+	served := map[string]http.Handler{
+		PyPI: http.HandlerFunc(index), PyPIFiles: file(wheelName, wheel()), NPM: http.HandlerFunc(npm),
+		GitHub: gitHandler(repo), GoProxy: http.HandlerFunc(proxy),
+		Site: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, Greeting) }),
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h := served[strings.ToLower(req.Host)]
+		if h == nil {
+			http.NotFound(w, req)
+			return
+		}
+		r.mu.Lock()
+		r.asked[req.Host]++
+		r.mu.Unlock()
+		h.ServeHTTP(w, req)
+	})
+}
+
+// Asked is how many requests each name has had.
+func (r *Registry) Asked(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked[name]
+}
+
+// Close ends the servers, and returns when their goroutines have ended.
+func (r *Registry) Close() {
+	for _, c := range r.closers {
+		c.Close() // nothing depends on it
+	}
+	r.all.Wait()
+}
+
+func file(name string, data []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/"+name) {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = w.Write(data) // who asked may have gone
+	})
+}
+
+// gitHandler is git's own server of its smart protocol.
+func gitHandler(repo string) http.Handler {
+	path, err := exec.LookPath("git")
+	if err != nil {
+		return http.NotFoundHandler()
+	}
+	return &cgi.Handler{Path: path, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(filepath.Dir(repo)), "GIT_HTTP_EXPORT_ALL=1",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, Logger: log.New(io.Discard, "", 0), Stderr: io.Discard}
+}
+
+// certificates are a CA and a server's certificate for all names.
+func certificates() (ca []byte, pair tls.Certificate, err error) {
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Test CA of rein"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: Site}, DNSNames: Names(), NotBefore: root.NotBefore, NotAfter: root.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, pair, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, pair, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, root, root, caKey.Public(), caKey)
+	if err != nil {
+		return nil, pair, err
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, key.Public(), caKey)
+	if err != nil {
+		return nil, pair, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}, nil
+}
