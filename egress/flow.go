@@ -121,7 +121,9 @@ func (g *Gateway) newFlow(to endpoint, from uint16) (*flow, *refusal) {
 	f.asking = f.verdict.Action == policy.Ask
 	g.flows[f] = struct{}{}
 	g.users.Add(1)
-	if g.opts.Owner != nil {
+	// Looking for owners costs more than carrying: a burst of connections is not
+	// slowed down by it. Who asks a person is always looked for.
+	if g.opts.Owner != nil && (f.asking || g.admittedRate.Allow()) {
 		g.users.Add(1)
 		f.sought = make(chan struct{})
 		go f.lookForOwner()

@@ -49,16 +49,17 @@ type Gateway struct {
 	proxy *proxyServer
 	names *names
 
-	meter     *meter
-	handlers  map[policy.Proto]handler
-	buffers   *buffers
-	owners    chan struct{} // one for each Options.Owner under way
-	ownerRate *rate.Limiter // of those for refused connections
-	forwarder *tcp.Forwarder
-	heldMu    sync.Mutex
-	held      map[stack.TransportEndpointID]held
-	known     *known
-	settling  sync.RWMutex // read-locked by flows from their end until that is on record
+	meter        *meter
+	handlers     map[policy.Proto]handler
+	buffers      *buffers
+	owners       chan struct{} // one for each Options.Owner under way
+	ownerRate    *rate.Limiter // of those for refused connections
+	admittedRate *rate.Limiter // and of those for admitted ones
+	forwarder    *tcp.Forwarder
+	heldMu       sync.Mutex
+	held         map[stack.TransportEndpointID]held
+	known        *known
+	settling     sync.RWMutex // read-locked by flows from their end until that is on record
 
 	reject4 stack.RejectIPv4WithHandler
 	reject6 stack.RejectIPv6WithHandler
@@ -112,7 +113,8 @@ func newGateway(ctx context.Context, cancel context.CancelFunc, o Options) *Gate
 	return &Gateway{opts: o, ctx: ctx, cancel: cancel,
 		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits())), handlers: handlers(), buffers: newBuffers(),
 		owners: make(chan struct{}, maxOwners), ownerRate: rate.NewLimiter(refusedOwners, refusedOwners),
-		held: map[stack.TransportEndpointID]held{}, known: newKnown(),
+		admittedRate: rate.NewLimiter(admittedOwners, admittedOwners),
+		held:         map[stack.TransportEndpointID]held{}, known: newKnown(),
 		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
 }
 

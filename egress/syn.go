@@ -24,6 +24,8 @@ const (
 	// questions. A refusal does not wait for its turn.
 	maxOwners     = 8
 	refusedOwners = 20
+	// admittedOwners of those that are admitted are looked for in a second.
+	admittedOwners = 20
 
 	// synRetries is how often an answer to a SYN is repeated: a handshake
 	// that the sandbox does not finish ends after 15 seconds.
