@@ -309,7 +309,11 @@ func (r *runner) countApproval(q approval.Question, o approval.Outcome) {
 	}
 	a.WaitedMS += o.Waited.Milliseconds()
 	if len(a.List) < MaxApprovals {
-		a.List = append(a.List, ApprovalInfo{CallID: q.CallID, Text: q.Text, Code: string(o.Code), Rule: o.Rule, By: o.By,
+		text := q.Text
+		if q.Kind == approval.Host { // what follows it is about it
+			text, _, _ = strings.Cut(text, "\n")
+		}
+		a.List = append(a.List, ApprovalInfo{CallID: q.CallID, Text: text, Code: string(o.Code), Rule: o.Rule, By: o.By,
 			Edited: o.Command, WaitedMS: o.Waited.Milliseconds()})
 	}
 }

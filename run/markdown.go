@@ -97,8 +97,8 @@ Open, by the policy at the end:
 - {{line .}}{{end}}
 {{else if .SandboxID}}
 Closed by policy.
-{{end}}{{range .NetworkChanges}}
-- changed while it worked: {{.Action}} {{line .Host}}{{with .Port}} port {{.}}{{end}}{{with .Proto}} ({{line .}}){{end}}, by uid {{.UID}} at {{date .Time}}
+{{end}}{{with .NetworkChanges}}{{range .}}
+- changed while it worked: {{.Action}} {{line .Host}}{{with .Port}} port {{.}}{{end}}{{with .Proto}} ({{line .}}){{end}}, by uid {{.UID}} at {{date .Time}}{{end}}
 {{end}}{{if .Network}}{{with reached .Hosts}}
 | reached | rule | times | sent | received |
 |---|---|---|---|---|
