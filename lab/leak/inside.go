@@ -40,8 +40,7 @@ func (a Aim) inside() []way {
 		by("inside", "another network namespace", "unshare(CLONE_NEWNET)", []Outcome{Forbidden, Unsupported}, func(context.Context, *probe) seen { return unshare() }),
 		by("inside", "the host's network namespace", "open /proc/1/ns/net and setns", []Outcome{Forbidden, Absent, Unsupported}, func(context.Context, *probe) seen { return setns() }),
 		file("the first process's environment", "/proc/1/environ", os.O_RDONLY), file("the first process's memory", "/proc/1/mem", os.O_RDWR),
-		file("the kernel's messages", "/dev/kmsg", os.O_WRONLY), file("the kernel's switches", "/proc/sys/kernel/core_pattern", os.O_WRONLY), file("the kernel's triggers", "/proc/sysrq-trigger", os.O_WRONLY),
-		file("the resolver's configuration", "/etc/resolv.conf", os.O_WRONLY))
+		file("the kernel's messages", "/dev/kmsg", os.O_WRONLY), file("the kernel's switches", "/proc/sys/kernel/core_pattern", os.O_WRONLY), file("the kernel's triggers", "/proc/sysrq-trigger", os.O_WRONLY))
 	return list
 }
 
