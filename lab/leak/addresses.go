@@ -32,20 +32,20 @@ func (a Aim) addresses() []way {
 	return list
 }
 
+// spelling is a way of writing an address.
+type spelling struct{ name, text string }
+
 // spell is every way of writing an IPv4 address that some program understands.
-func spell(ip netip.Addr) (list []struct{ name, text string }) {
+func spell(ip netip.Addr) []spelling {
 	b := ip.As4()
 	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	for _, s := range []struct{ name, text string }{
+	return []spelling{
 		{"decimal", fmt.Sprintf("%d", n)}, {"hex", fmt.Sprintf("%#x", n)}, {"octal", fmt.Sprintf("0%o", n)},
 		{"dotted hex", fmt.Sprintf("%#x.%#x.%#x.%#x", b[0], b[1], b[2], b[3])}, {"dotted octal", fmt.Sprintf("0%o.0%o.0%o.0%o", b[0], b[1], b[2], b[3])},
 		{"three parts", fmt.Sprintf("%d.%d.%d", b[0], b[1], n&0xffff)}, {"two parts", fmt.Sprintf("%d.%d", b[0], n&0xffffff)},
 		{"mixed", fmt.Sprintf("%#x.%d.0%o.%d", b[0], b[1], b[2], b[3])}, {"leading zeros", fmt.Sprintf("%03d.%03d.%03d.%03d", b[0], b[1], b[2], b[3])},
 		{"a final dot", ip.String() + "."}, {"wide digits", wide(ip.String())}, {"wildcard dns", ip.String() + ".nip.io"},
-	} {
-		list = append(list, s)
 	}
-	return list
 }
 
 func wide(s string) string {
@@ -58,17 +58,14 @@ func wide(s string) string {
 }
 
 // embed is an IPv4 address in every form of IPv6 that carries one.
-func embed(ip netip.Addr) (list []struct{ name, text string }) {
+func embed(ip netip.Addr) []spelling {
 	b := ip.As4()
 	hex := fmt.Sprintf("%02x%02x:%02x%02x", b[0], b[1], b[2], b[3])
 	turned := fmt.Sprintf("%02x%02x:%02x%02x", ^b[0], ^b[1], ^b[2], ^b[3])
-	for _, s := range []struct{ name, text string }{
+	return []spelling{
 		{"mapped", "::ffff:" + ip.String()}, {"compatible", "::" + ip.String()}, {"NAT64", "64:ff9b::" + ip.String()}, {"local NAT64", "64:ff9b:1::" + ip.String()},
 		{"6to4", "2002:" + hex + "::1"}, {"Teredo", "2001:0:" + hex + "::" + turned}, {"ISATAP", "2001:db8::5efe:" + ip.String()},
-	} {
-		list = append(list, s)
 	}
-	return list
 }
 
 // spellings are one address, the sink's own where it has one, written in every

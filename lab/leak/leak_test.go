@@ -71,3 +71,16 @@ func heard(s *leak.Sink, words string) bool {
 	}
 	return false
 }
+
+// What comes out of a sandbox is read, whatever it is.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"group":"dns","name":"a","tried":"b","expected":"c","seen":"d","pass":true}` + "\n" + `{"name":"e","not_tried":true}`))
+	f.Add([]byte(`{"name":1}`))
+	f.Add([]byte(`{"name":"cut`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rows, err := leak.Read(bytes.NewReader(data))
+		if err == nil && len(rows) > len(data) {
+			t.Errorf("%d rows of %d bytes", len(rows), len(data))
+		}
+	})
+}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -162,6 +160,3 @@ func short(name string) string {
 	}
 	return name
 }
-
-// isTimeout reports whether nothing came in time.
-func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
