@@ -31,6 +31,9 @@ func (o *opening) openFlags(cmd *cobra.Command) {
 
 // onto adds to a policy what the command line opens.
 func (o opening) onto(d policy.Document) (policy.Document, error) {
+	if len(o.allow)+len(o.bundles) == 0 {
+		return d, nil
+	}
 	d.Origin = policy.OriginHost
 	alone := policy.Document{Origin: policy.OriginHost}
 	for _, name := range o.bundles {

@@ -49,7 +49,9 @@ func (p UpstreamProxy) IsZero() bool {
 // NetworkOf is the policy of a target: what only the host has written.
 func (t Target) NetworkOf() policy.Document {
 	d := t.Network
-	d.Origin = policy.OriginHost
+	if d.Origin = ""; !reflect.ValueOf(d).IsZero() { // nothing is written of nobody
+		d.Origin = policy.OriginHost
+	}
 	return d
 }
 
