@@ -329,7 +329,7 @@ func TestParseRequest(t *testing.T) {
 
 func FuzzParseRequest(f *testing.F) {
 	for _, s := range []string{`{"v":1,"method":"status"}`, `{"v":1,"method":"limit","limit":"max_cost","amount":5}`,
-		`{"v":1,"method":"approve","id":"x","hash":"h","decision":"deny","scope":"run","reason":"no"}`, `{"v":1,"method":"stop"}`, `{"v":9}`, "{", "\x00"} {
+		`{"v":1,"method":"approve","id":"x","hash":"h","decision":"deny","scope":"run","reason":"no"}`, `{"v":1,"method":"stop"}`, `{"v":1,"method":"allow","host":"*.example.com","port":443,"proto":"tls"}`, `{"v":1,"method":"deny","host":"192.0.2.0/24"}`, `{"v":9}`, "{", "\x00"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
