@@ -84,7 +84,7 @@ func (ns *netns) resolved(t testing.TB, name string) string {
 func (ns *netns) run(t testing.TB, stdin, name string, args ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
-		t.Skip(err)
+		t.Fatalf("%v: scripts/test.sh installs what the tests need", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -8,7 +8,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 # What the tests drive: runc beside gVisor, programs that prompt and fork, and
 # node for the OpenSandbox SDK.
-needs=(runc:runc python3:python3 git:git curl:curl setpriv:util-linux node:nodejs npm:npm tmux:tmux)
+needs=(runc:runc python3:python3 git:git curl:curl openssl:openssl setpriv:util-linux node:nodejs npm:npm tmux:tmux)
 race=()
 if [ "${CI:-}" = true ]; then needs+=(gcc:gcc gcc:libc6-dev); fi
 say "what the tests need"
