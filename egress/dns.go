@@ -7,14 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
+	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
-	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/rein-sh/rein/egress/policy"
 )
@@ -215,71 +213,30 @@ func (q dnsQuestion) pack(reply *dns.Msg, limit int) []byte {
 	return answer
 }
 
-// dnsServer answers DNS over TCP, which has to be accepted before its question
-// can be read.
-type dnsServer struct {
-	g         *Gateway
-	forwarder *tcp.Forwarder
-
-	mu   sync.Mutex
-	open map[stack.TransportEndpointID]struct{} // connections, also half-open ones
-}
-
-func newDNSServer(g *Gateway) *dnsServer {
-	d := &dnsServer{g: g, open: map[stack.TransportEndpointID]struct{}{}}
-	d.forwarder = tcp.NewForwarder(g.stack, dnsWindow, maxDNSConns, d.serve)
-	return d
-}
-
-// accept takes a SYN to port 53, or has it reset and recorded when enough
-// connections are open.
-func (d *dnsServer) accept(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, ok := d.open[id]; ok {
-		return true // a SYN once more: its answer is under way
+// newDNSListener answers DNS over TCP, which has to be accepted before its
+// question can be read.
+func newDNSListener(g *Gateway) *listener {
+	l := newListener(g, dnsWindow, maxDNSConns)
+	l.full = func(id stack.TransportEndpointID, _ int) { g.refuse(policy.TCP, "", destination(id)) }
+	l.serve = func(id stack.TransportEndpointID, c *gonet.TCPConn, ep tcpip.Endpoint) {
+		questions := 0
+		if ep != nil {
+			questions = g.converse(c, destination(id))
+			// A reset, so that nothing lingers however the sandbox behaves. What
+			// was answered has been sent.
+			ep.Abort()
+			ep.Close()
+		}
+		if questions == 0 {
+			g.refuse(policy.TCP, "", destination(id))
+		}
 	}
-	if len(d.open) < maxDNSConns && d.forwarder.HandlePacket(id, pkt) {
-		d.open[id] = struct{}{}
-		return true
-	}
-	d.g.refuse(policy.TCP, "", destination(id))
-	return false
-}
-
-// serve runs one connection, in a goroutine of the forwarder.
-func (d *dnsServer) serve(r *tcp.ForwarderRequest) {
-	id := r.ID()
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.open, id)
-	}()
-	if !d.g.use() {
-		r.Complete(true)
-		return
-	}
-	defer d.g.users.Done()
-
-	var wq waiter.Queue
-	ep, err := r.CreateEndpoint(&wq) // waits; closing the gateway ends it
-	r.Complete(false)
-	questions := 0
-	if err == nil {
-		questions = d.converse(gonet.NewTCPConn(&wq, ep), destination(id))
-		// A reset, so that nothing lingers however the sandbox behaves. What
-		// was answered has been sent.
-		ep.Abort()
-		ep.Close()
-	}
-	if questions == 0 {
-		d.g.refuse(policy.TCP, "", destination(id))
-	}
+	return l
 }
 
 // converse answers questions until the connection ends, and returns how many
 // there were.
-func (d *dnsServer) converse(c net.Conn, to netip.AddrPort) (questions int) {
+func (g *Gateway) converse(c net.Conn, to netip.AddrPort) (questions int) {
 	_ = c.SetDeadline(time.Now().Add(dnsTimeout)) // gonet never fails here
 	var size [2]byte
 	for ; questions < maxDNSQueries; questions++ {
@@ -294,7 +251,7 @@ func (d *dnsServer) converse(c net.Conn, to netip.AddrPort) (questions int) {
 		if _, err := io.ReadFull(c, msg); err != nil {
 			return questions
 		}
-		answer := d.g.answerDNS(msg, to, false)
+		answer := g.answerDNS(msg, to, false)
 		if answer == nil {
 			return questions + 1
 		}

@@ -45,8 +45,8 @@ type Gateway struct {
 	stack *stack.Stack
 	link  *link
 	log   *recorder
-	dns   *dnsServer
-	proxy *proxyServer
+	dns   *listener
+	proxy *listener
 	names *names
 
 	meter        *meter
@@ -139,8 +139,8 @@ func (g *Gateway) start() error {
 	g.link = l
 	g.reject4 = g.stack.NetworkProtocolInstance(ipv4.ProtocolNumber).(stack.RejectIPv4WithHandler)
 	g.reject6 = g.stack.NetworkProtocolInstance(ipv6.ProtocolNumber).(stack.RejectIPv6WithHandler)
-	g.dns = newDNSServer(g)
-	g.proxy = newProxyServer(g)
+	g.dns = newDNSListener(g)
+	g.proxy = newProxyListener(g)
 	g.forwarder = tcp.NewForwarder(g.stack, bufferDefault, math.MaxInt, g.serve) // the meter bounds them
 	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.onTCP)
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, g.onUDP)

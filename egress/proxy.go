@@ -10,14 +10,11 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
-	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/rein-sh/rein/egress/policy"
 )
@@ -34,19 +31,13 @@ const (
 	ruleProxy = "proxy" // the Rule of what nobody may ask of the proxy
 )
 
-// proxyServer is the proxy's listener: SYNs to it come to accept.
-type proxyServer struct {
-	g         *Gateway
-	forwarder *tcp.Forwarder
-
-	mu   sync.Mutex
-	open map[stack.TransportEndpointID]struct{} // connections, also half-open ones
-}
-
-func newProxyServer(g *Gateway) *proxyServer {
-	p := &proxyServer{g: g, open: map[stack.TransportEndpointID]struct{}{}}
-	p.forwarder = tcp.NewForwarder(g.stack, proxyWindow, maxProxyConns, p.serve)
-	return p
+func newProxyListener(g *Gateway) *listener {
+	l := newListener(g, proxyWindow, maxProxyConns)
+	l.full = func(id stack.TransportEndpointID, open int) {
+		g.refuseLink(policy.TCP, destination(id), fmt.Sprintf("%d connections to the proxy are open", open))
+	}
+	l.serve = g.serveProxy
+	return l
 }
 
 // isProxy reports whether a connection is to the proxy.
@@ -54,45 +45,14 @@ func isProxy(to netip.AddrPort) bool {
 	return to.Port() == ProxyPort && (to.Addr() == gateway4 || to.Addr() == gateway6)
 }
 
-// accept takes a SYN, or has it reset and recorded when enough connections are
-// open.
-func (p *proxyServer) accept(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.open[id]; ok {
-		return true // a SYN once more: its answer is under way
-	}
-	if len(p.open) < maxProxyConns && p.forwarder.HandlePacket(id, pkt) {
-		p.open[id] = struct{}{}
-		return true
-	}
-	p.g.refuseLink(policy.TCP, destination(id), fmt.Sprintf("%d connections to the proxy are open", len(p.open)))
-	return false
-}
-
-// serve runs one connection, in a goroutine of the forwarder.
-func (p *proxyServer) serve(r *tcp.ForwarderRequest) {
-	id := r.ID()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.open, id)
-	}()
-	if !p.g.use() {
-		r.Complete(true)
+// serveProxy has one connection to the proxy.
+func (g *Gateway) serveProxy(id stack.TransportEndpointID, inside *gonet.TCPConn, ep tcpip.Endpoint) {
+	if ep == nil {
 		return
 	}
-	defer p.g.users.Done()
-
-	var wq waiter.Queue
-	ep, err := r.CreateEndpoint(&wq) // waits; closing the gateway ends it
-	r.Complete(false)
-	if err != nil {
-		return
-	}
-	c := &insideConn{gonet.NewTCPConn(&wq, ep), ep}
-	v := &proxyConn{g: p.g, inside: c, to: destination(id), from: id.RemotePort}
-	serveConn(p.g.ctx, c, v, func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
+	c := &insideConn{inside, ep}
+	v := &proxyConn{g: g, inside: c, to: destination(id), from: id.RemotePort}
+	serveConn(g.ctx, c, v, func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
 	v.leave()
 	timeout := tcpip.TCPUserTimeoutOption(closeTimeout)
 	_ = ep.SetSockOpt(&timeout) // fails only for a negative value
