@@ -169,9 +169,14 @@ func endProcess(ctx context.Context, proc processID, asked bool) error {
 	}
 	defer unix.Close(fd)
 	// The descriptor holds whatever has the pid now; only then is its identity
-	// certain.
-	if !proc.alive() {
+	// certain. Whether it has ended says only the descriptor: a process whose
+	// first thread has gone before the others looks like a zombie, and lives.
+	now, err := identify(proc.PID)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && now != proc {
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	if asked {
 		if ended, err := waitPidfd(ctx, fd, 5*time.Second); ended || err != nil {

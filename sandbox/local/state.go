@@ -51,8 +51,8 @@ func identify(pid int) (processID, error) {
 	return p, err
 }
 
-// lookAt returns the identity of a process, and whether it runs: a zombie does
-// not.
+// lookAt returns the identity of a process, and whether its first thread runs:
+// a zombie's does not.
 func lookAt(pid int) (p processID, runs bool, err error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

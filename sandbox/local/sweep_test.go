@@ -1,8 +1,12 @@
 package local
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -43,4 +47,41 @@ func TestSweepOfWhatWasNeverFinished(t *testing.T) {
 			t.Errorf("%s: stays %v, want %v", path, err == nil, stays)
 		}
 	}
+}
+
+// A process lives while any thread of it does. When it is killed, its first
+// thread may be the first to go; the file system then calls it a zombie while
+// what it holds, a sandbox's namespaces among it, is still there.
+func TestEndOfAProcessWithoutItsFirstThread(t *testing.T) {
+	const program = `import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("begun", flush=True)
+ctypes.CDLL(None).pthread_exit(None)`
+	cmd := exec.Command("python3", "-c", program)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "begun\n" {
+		t.Fatal(line, err)
+	}
+	for id.alive() {
+		runtime.Gosched()
+	}
+	if err := endProcess(t.Context(), id, false); err != nil {
+		t.Error(err)
+	}
+	threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(id.PID), "task", "*"))
+	if err != nil || len(threads) > 1 {
+		t.Errorf("it is called ended with the threads %v (%v)", threads, err)
+	}
+	cmd.Process.Kill() // whatever endProcess did
+	cmd.Wait()
 }
