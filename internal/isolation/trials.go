@@ -155,6 +155,8 @@ func kernel() []Trial {
 	} {
 		list = append(list, Trial{Name: c.name, Want: perm, Control: Root, Works: c.works, do: c.do})
 	}
+	// No control asks the host's kernel for another: kexec_load has shown it.
+	list = append(list, Trial{Name: "kexec_file_load", Want: perm, Control: Beside, do: call(unix.SYS_KEXEC_FILE_LOAD, none, none, 0, 0, none), twin: call(unix.SYS_GETPID)})
 	list = append(list, Trial{Name: "the kernel's log by syslog", Want: Want{Runc: "EPERM", GVisor: Possible}, Note: "gVisor shows a log of its own, of which nothing is the host's",
 		Control: Root, do: call(unix.SYS_SYSLOG, 10, 0, 0)})
 	return in("The kernel", append(list, native()...))

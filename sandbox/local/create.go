@@ -36,6 +36,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	if err != nil {
 		return sandbox.Info{}, err
 	}
+	named := spec.Cwd != ""
 	img, root, err := p.openImage(ctx, &spec)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -47,7 +48,7 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	cfg := p.keeperConfig(id, spec, plan)
 	if img != nil {
 		cfg.Image, cfg.Info.Image, cfg.Info.ImageDigest, cfg.Info.Entrypoint = root, img.Reference, img.Digest, entrypointOf(img)
-		cfg.Info.Notes = p.imageNotes(img)
+		cfg.Info.Notes = p.imageNotes(img, named)
 	}
 	info, err := p.create(ctx, cfg)
 	if err != nil {
@@ -69,7 +70,7 @@ func (p *Provider) keeperConfig(id string, spec sandbox.Spec, plan cgroupPlan) k
 		Dir: p.dir(id), Records: filepath.Join(p.recordsDir(), id),
 		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Keep: p.opts.Keep, Token: rand.Text() + rand.Text(),
 		SameUser: p.sameUser(), Cgroup: plan, StartTimeout: p.opts.StartTimeout,
-		Origin: spec.Network.Origin, Egress: p.opts.Egress.config(),
+		Origin: spec.Network.Origin, Egress: p.opts.Egress.config(p.opts.StateDir),
 	}
 }
 

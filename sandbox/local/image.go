@@ -45,7 +45,7 @@ func (p *Provider) openImage(ctx context.Context, spec *sandbox.Spec) (*image.Im
 	root, err := describeImage(img)
 	if err == nil && spec.Cwd == "" {
 		spec.Cwd = defaultCwd
-		if wd := img.Config.WorkingDir; wd != "/" && checkInside(wd, imageReserved) == nil {
+		if wd := img.Config.WorkingDir; checkInside(wd, imageReserved) == nil {
 			spec.Cwd = wd
 		}
 	}
@@ -85,16 +85,22 @@ func describeImage(img *image.Image) (*rootImage, error) {
 	return r, nil
 }
 
-// imageNotes says what of the image cannot be had here.
-func (p *Provider) imageNotes(img *image.Image) []string {
+// imageNotes says what of the image cannot be had here. cwd is set when the Spec
+// named a working directory.
+func (p *Provider) imageNotes(img *image.Image, cwd bool) (notes []string) {
+	if wd := img.Config.WorkingDir; !cwd && wd != "/" {
+		if err := checkInside(wd, imageReserved); err != nil {
+			notes = append(notes, fmt.Sprintf("commands run in %s, not in the image's working directory %.100q: %v", defaultCwd, wd, err))
+		}
+	}
 	if !p.sameUser() || img.Config.User == "" {
-		return nil
+		return notes
 	}
 	user, err := img.Config.ResolveUser(img.Root)
 	if err != nil || user.UID == 0 {
-		return nil
+		return notes
 	}
-	return []string{fmt.Sprintf("commands run as root inside, not as the image's user %.100q: as an ordinary user, %s has one id for execd and them", img.Config.User, p.runtime.Name)}
+	return append(notes, fmt.Sprintf("commands run as root inside, not as the image's user %.100q: as an ordinary user, %s has one id for execd and them", img.Config.User, p.runtime.Name))
 }
 
 // imageKinds translates the kinds of package image.

@@ -162,6 +162,9 @@ func TestImageReplacesPlaces(t *testing.T) {
 				if cwd := box.Info().Cwd; cwd != "/workspace" {
 					t.Errorf("commands run in %s", cwd)
 				}
+				if notes := strings.Join(box.Info().Notes, "\n"); strings.Contains(notes, "working directory \"/proc/self/fd/7\": /proc is part of the sandbox itself") != (c.cwd != "") {
+					t.Errorf("its notes are %q", notes)
+				}
 				rows := trialsInside(t, box, program, isolation.Host{Only: []string{masked, maskedSys, ownDescriptor, "a device"}})
 				for _, trial := range isolation.Trials() {
 					row, tried := rows[trial.Name]

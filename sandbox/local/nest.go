@@ -143,6 +143,11 @@ func nest(control *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Runtime.Kind == kindRunc { // gVisor's kernel has no others
+		if err := refuseForeignCalls(); err != nil {
+			return err
+		}
+	}
 	return becomeRuntime(&cfg, bundle)
 }
 
