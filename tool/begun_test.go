@@ -3,17 +3,12 @@ package tool_test
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
-	"github.com/rein-sh/rein/sandbox/opensandbox"
-	"github.com/rein-sh/rein/sandbox/opensandbox/opensandboxtest"
-	"github.com/rein-sh/rein/sandbox/sandboxtest"
 	"github.com/rein-sh/rein/tool"
 )
 
@@ -53,22 +48,10 @@ func TestBegunInSession(t *testing.T) {
 // again.
 func TestBegunWithoutIDs(t *testing.T) {
 	t.Parallel()
-	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
-	defer m.Close()
-	h := httptest.NewServer(&opensandboxtest.Server{Machines: m})
-	defer func() { h.CloseClientConnections(); h.Close() }()
-	p, err := opensandbox.New(opensandbox.Options{URL: h.URL, StateDir: t.TempDir(), CreateTimeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	b := over(t, p, sandbox.Spec{Image: "debian:12"}, func(o *tool.Options) {
+	b, _ := foreign(t, func(o *tool.Options) {
 		o.Sessions.Max = 1
 		o.Custom = []tool.Custom{adder(t)}
 	})
-	if b.box.Features().CallIDs {
-		t.Fatal("the server knows call ids")
-	}
 	id, err := b.box.OpenSession(t.Context(), sandbox.SessionOptions{}, sandbox.Access{})
 	if err != nil {
 		t.Fatal(err)

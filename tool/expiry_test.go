@@ -65,11 +65,6 @@ func TestNearTheEnd(t *testing.T) {
 	})
 }
 
-// begun makes a call as a resumed run does.
-func (b *bench) begun(id, name, args string) tool.Result {
-	return b.set.Run(context.Background(), tool.Call{ID: id, Name: name, Arguments: json.RawMessage(args), Begun: true})
-}
-
 // What had begun when rein died is not refused because the end is near: it is
 // only asked for.
 func TestBegunNearTheEnd(t *testing.T) {

@@ -1,15 +1,11 @@
 package tool_test
 
 import (
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rein-sh/rein/sandbox"
-	"github.com/rein-sh/rein/sandbox/opensandbox"
-	"github.com/rein-sh/rein/sandbox/opensandbox/opensandboxtest"
-	"github.com/rein-sh/rein/sandbox/sandboxtest"
 	"github.com/rein-sh/rein/tool"
 )
 
@@ -35,16 +31,7 @@ func TestBegunOpening(t *testing.T) {
 // A session of another's execd is not taken up, and the model is told why.
 func TestRecalledWithoutIDs(t *testing.T) {
 	t.Parallel()
-	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
-	defer m.Close()
-	h := httptest.NewServer(&opensandboxtest.Server{Machines: m})
-	defer func() { h.CloseClientConnections(); h.Close() }()
-	p, err := opensandbox.New(opensandbox.Options{URL: h.URL, StateDir: t.TempDir(), CreateTimeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	b := over(t, p, sandbox.Spec{Image: "debian:12"}, func(o *tool.Options) { o.Sessions.Max = 1 })
+	b, _ := foreign(t, func(o *tool.Options) { o.Sessions.Max = 1 })
 	id, err := b.box.OpenSession(t.Context(), sandbox.SessionOptions{}, sandbox.Access{})
 	if err != nil {
 		t.Fatal(err)

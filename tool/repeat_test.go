@@ -5,15 +5,10 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/rein-sh/rein/audit"
-	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
-	"github.com/rein-sh/rein/sandbox/opensandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox/opensandboxtest"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 	"github.com/rein-sh/rein/tool"
@@ -67,31 +62,6 @@ func (c *droppingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// over makes the tools over a sandbox of p.
-func over(t *testing.T, p sandbox.Provider, spec sandbox.Spec, change ...func(*tool.Options)) *bench {
-	t.Helper()
-	log := audit.New(&bytes.Buffer{}, audit.Options{})
-	spec.TTL = time.Hour
-	box, err := sandbox.Create(t.Context(), p, spec, sandbox.Options{Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { errors.Join(box.Kill(context.Background()), box.Close()) })
-	tree, err := budget.NewTree(budget.Standard(), budget.TreeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, box: box}
-	o := tool.Options{Sandbox: box, Budget: tree, Finish: func(context.Context) (string, error) { return "", nil }}
-	for _, c := range change {
-		c(&o)
-	}
-	if b.set, err = tool.Builtin(o); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // A command that never began is run once more when it is known to change
 // nothing, and only then.
 func TestRepeated(t *testing.T) {
@@ -129,20 +99,7 @@ func TestRepeated(t *testing.T) {
 // unknown, and repeated only when it is known to change nothing.
 func TestRepeatedWithoutCallIDs(t *testing.T) {
 	t.Parallel()
-	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
-	defer m.Close()
-	s := &opensandboxtest.Server{Machines: m}
-	h := httptest.NewServer(s)
-	defer func() { h.CloseClientConnections(); h.Close() }()
-	p, err := opensandbox.New(opensandbox.Options{URL: h.URL, StateDir: t.TempDir(), CreateTimeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	b := over(t, p, sandbox.Spec{Image: "debian:12"})
-	if b.box.Features().CallIDs {
-		t.Fatal("the server knows call ids")
-	}
+	b, s := foreign(t)
 	for _, c := range []struct {
 		command string
 		ok      bool

@@ -7,100 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
-	"github.com/rein-sh/rein/sandbox"
-	"github.com/rein-sh/rein/sandbox/sandboxtest"
-	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/tool"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// bench is a set of the built-in tools over an in-memory sandbox.
-type bench struct {
-	t   *testing.T
-	set *tool.Set
-	box *sandbox.Sandbox
-	n   atomic.Int32
-}
-
-func newBench(t *testing.T, change func(*tool.Options, *budget.Limits)) *bench {
-	t.Helper()
-	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
-	masker := secret.NewMasker(secret.New("key", "hunter2hunter2"))
-	box, err := sandbox.Create(context.Background(), m, sandbox.Spec{TTL: time.Hour},
-		sandbox.Options{Log: audit.New(&bytes.Buffer{}, audit.Options{}), Masker: masker})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := box.Kill(context.Background()); err != nil {
-			t.Error(err)
-		}
-		box.Close()
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	limits := budget.Standard()
-	o := tool.Options{Sandbox: box, Masker: masker, Target: "default",
-		Finish: func(ctx context.Context) (string, error) { return "saved\n", box.Kill(ctx) },
-		Shorten: func(ctx context.Context, ttl time.Duration) (time.Time, error) {
-			return box.Renew(ctx, time.Now().Add(ttl))
-		}}
-	if change != nil {
-		change(&o, &limits)
-	}
-	if o.Budget, err = budget.NewTree(limits, budget.TreeOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, box: box}
-	if b.set, err = tool.Builtin(o); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// call makes a call with arguments that are alternating names and values.
-func (b *bench) call(name string, args ...any) tool.Result {
-	b.t.Helper()
-	m := map[string]any{}
-	for i := 0; i < len(args); i += 2 {
-		m[args[i].(string)] = args[i+1]
-	}
-	raw, err := json.Marshal(m)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return b.raw(name, string(raw))
-}
-
-func (b *bench) raw(name, args string) tool.Result {
-	return b.set.Run(context.Background(), tool.Call{ID: fmt.Sprintf("call_%d", b.n.Add(1)), Name: name, Arguments: json.RawMessage(args)})
-}
-
-func (b *bench) sh(command string) tool.Result {
-	b.t.Helper()
-	r := b.call(tool.RunCommand, "command", command)
-	if !r.OK {
-		b.t.Fatalf("%s: %+v %v", command, r, r.Err)
-	}
-	return r
-}
-
-func failed(t *testing.T, r tool.Result, class tool.Class, code string) {
-	t.Helper()
-	if r.OK || r.Err == nil || r.Err.Class != class || r.Err.Code != code || r.Err.Message == "" {
-		t.Errorf("got %+v with error %v, want %s %s", r, r.Err, class, code)
-	}
-}
 
 func TestResultJSON(t *testing.T) {
 	t.Parallel()

@@ -33,67 +33,59 @@ func own(a netip.Addr) bool {
 func TestAddress(t *testing.T) {
 	t.Parallel()
 	p := compile(t, inside)
-	for _, c := range []struct {
-		addr   string
-		port   uint16
-		action policy.Action
-		rule   string
-	}{
-		{"1.2.3.4", 22, policy.Allow, "rules[0]"},
-		{"2606:4700::1111", 443, policy.Allow, "rules[0]"},
-		{"64:ff9b::1.2.3.4", 443, policy.Allow, "rules[0]"},
-		{"::ffff:1.2.3.4", 443, policy.Allow, "rules[0]"},
-		{"1.2.3.4", 80, policy.Deny, "default"},
-		{"10.1.1.1", 22, policy.Allow, "rules[0]"},
-		{"::ffff:10.1.1.1", 22, policy.Allow, "rules[0]"},
-		{"64:ff9b::10.1.1.1", 22, policy.Allow, "rules[0]"},
-		{"10.1.1.1", 443, policy.Deny, "address.private"},
-		{"10.1.2.1", 22, policy.Deny, "rules[2]"},
-		{"10.2.1.1", 22, policy.Deny, "address.private"},
-		{"::ffff:10.2.1.1", 22, policy.Deny, "address.private"},
-		{"64:ff9b::10.2.1.1", 22, policy.Deny, "address.private"},
-		{"64:ff9b:1::10.2.1.1", 22, policy.Deny, "address.private"},
-		{"64:ff9b:1:a02:1:100::", 22, policy.Deny, "address.private"},
-		{"2002:a02:101::1", 22, policy.Deny, "address.private"},
-		{"2001:0:a02:101::", 22, policy.Deny, "address.private"},
-		{"::10.2.1.1", 22, policy.Deny, "address.private"},
-		{"172.16.0.1", 22, policy.Deny, "address.private"}, // rules[5] holds it, but does not name it
-		{"172.64.0.1", 22, policy.Allow, "rules[0]"},
-		{"192.168.1.1", 22, policy.Deny, "address.private"},
-		{"fd12::1", 22, policy.Allow, "rules[0]"},
-		{"fd13::1", 22, policy.Deny, "address.private"},
-		{"127.0.0.1", 22, policy.Allow, "rules[0]"},
-		{"127.0.0.1", 443, policy.Deny, "address.loopback"},
-		{"::1", 22, policy.Deny, "address.loopback"},
-		{"169.254.1.1", 22, policy.Allow, "rules[0]"},
-		{"169.254.169.254", 22, policy.Deny, "address.metadata"},
-		{"::ffff:169.254.169.254", 22, policy.Deny, "address.metadata"},
-		{"64:ff9b::169.254.169.254", 22, policy.Deny, "address.metadata"},
-		{"2002:a9fe:a9fe::", 22, policy.Deny, "address.metadata"},
-		{"fe80::a9fe:a9fe", 22, policy.Deny, "address.metadata"},
-		{"fe80::1%eth0", 22, policy.Deny, "address.link-local"},
-		{"0.0.0.0", 22, policy.Deny, "address.unspecified"},
-		{"::", 22, policy.Deny, "address.unspecified"},
-		{"224.0.0.1", 22, policy.Deny, "address.multicast"},
-		{"255.255.255.255", 22, policy.Deny, "address.reserved"},
-		{"100.64.0.1", 22, policy.Deny, "address.shared"},
-		{"192.0.2.1", 22, policy.Deny, "address.documentation"},
-		{"198.18.0.1", 22, policy.Deny, "address.benchmark"},
-		{policy.Names6[:len(policy.Names6)-3] + "1", 22, policy.Deny, "address.private"},
-		{"4000::1", 22, policy.Deny, "address.reserved"},
-		{"8.8.8.8", 22, policy.Deny, "rules[3]"},
-		{"64:ff9b::8.8.8.8", 22, policy.Deny, "rules[3]"},
-		{"9.9.9.9", 22, policy.Ask, "rules[4]"},
-		{"93.184.216.34", 22, policy.Allow, "rules[0]"},
-		{"93.184.216.35", 22, policy.Deny, "address.own"}, // a range that holds it is not about it
-		{"::ffff:93.184.216.35", 22, policy.Deny, "address.own"},
-		{"2001:4860::35", 443, policy.Deny, "address.own"},
-		{"10.1.7.7", 22, policy.Deny, "address.own"},
+	for _, c := range []judgement{
+		{"1.2.3.4", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"2606:4700::1111", 443, policy.Allow, policy.TCP, "rules[0]"},
+		{"64:ff9b::1.2.3.4", 443, policy.Allow, policy.TCP, "rules[0]"},
+		{"::ffff:1.2.3.4", 443, policy.Allow, policy.TCP, "rules[0]"},
+		{"1.2.3.4", 80, policy.Deny, "", "default"},
+		{"10.1.1.1", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"::ffff:10.1.1.1", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"64:ff9b::10.1.1.1", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"10.1.1.1", 443, policy.Deny, "", "address.private"},
+		{"10.1.2.1", 22, policy.Deny, "", "rules[2]"},
+		{"10.2.1.1", 22, policy.Deny, "", "address.private"},
+		{"::ffff:10.2.1.1", 22, policy.Deny, "", "address.private"},
+		{"64:ff9b::10.2.1.1", 22, policy.Deny, "", "address.private"},
+		{"64:ff9b:1::10.2.1.1", 22, policy.Deny, "", "address.private"},
+		{"64:ff9b:1:a02:1:100::", 22, policy.Deny, "", "address.private"},
+		{"2002:a02:101::1", 22, policy.Deny, "", "address.private"},
+		{"2001:0:a02:101::", 22, policy.Deny, "", "address.private"},
+		{"::10.2.1.1", 22, policy.Deny, "", "address.private"},
+		{"172.16.0.1", 22, policy.Deny, "", "address.private"}, // rules[5] holds it, but does not name it
+		{"172.64.0.1", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"192.168.1.1", 22, policy.Deny, "", "address.private"},
+		{"fd12::1", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"fd13::1", 22, policy.Deny, "", "address.private"},
+		{"127.0.0.1", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"127.0.0.1", 443, policy.Deny, "", "address.loopback"},
+		{"::1", 22, policy.Deny, "", "address.loopback"},
+		{"169.254.1.1", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"169.254.169.254", 22, policy.Deny, "", "address.metadata"},
+		{"::ffff:169.254.169.254", 22, policy.Deny, "", "address.metadata"},
+		{"64:ff9b::169.254.169.254", 22, policy.Deny, "", "address.metadata"},
+		{"2002:a9fe:a9fe::", 22, policy.Deny, "", "address.metadata"},
+		{"fe80::a9fe:a9fe", 22, policy.Deny, "", "address.metadata"},
+		{"fe80::1%eth0", 22, policy.Deny, "", "address.link-local"},
+		{"0.0.0.0", 22, policy.Deny, "", "address.unspecified"},
+		{"::", 22, policy.Deny, "", "address.unspecified"},
+		{"224.0.0.1", 22, policy.Deny, "", "address.multicast"},
+		{"255.255.255.255", 22, policy.Deny, "", "address.reserved"},
+		{"100.64.0.1", 22, policy.Deny, "", "address.shared"},
+		{"192.0.2.1", 22, policy.Deny, "", "address.documentation"},
+		{"198.18.0.1", 22, policy.Deny, "", "address.benchmark"},
+		{policy.Names6[:len(policy.Names6)-3] + "1", 22, policy.Deny, "", "address.private"},
+		{"4000::1", 22, policy.Deny, "", "address.reserved"},
+		{"8.8.8.8", 22, policy.Deny, policy.TCP, "rules[3]"},
+		{"64:ff9b::8.8.8.8", 22, policy.Deny, policy.TCP, "rules[3]"},
+		{"9.9.9.9", 22, policy.Ask, policy.TCP, "rules[4]"},
+		{"93.184.216.34", 22, policy.Allow, policy.TCP, "rules[0]"},
+		{"93.184.216.35", 22, policy.Deny, "", "address.own"}, // a range that holds it is not about it
+		{"::ffff:93.184.216.35", 22, policy.Deny, "", "address.own"},
+		{"2001:4860::35", 443, policy.Deny, "", "address.own"},
+		{"10.1.7.7", 22, policy.Deny, "", "address.own"},
 	} {
-		v := p.Address("git.corp.example", addr(c.addr), c.port, own)
-		if v.Action != c.action || v.Rule != c.rule || v.Reason == "" {
-			t.Errorf("%s port %d: %+v", c.addr, c.port, v)
-		}
+		c.want(t, p.Address("git.corp.example", addr(c.to), c.port, own))
 	}
 	for a, want := range map[string]string{"10.2.1.1": "git.corp.example resolves to an address that may not be reached: 10.2.1.1 is private, and no rule names 10.0.0.0/8 on port 22",
 		"10.1.7.7": "git.corp.example resolves to an address that may not be reached: 10.1.7.7 is this host's own, and no rule names 10.1.7.7/32 on port 22"} {
@@ -146,13 +138,7 @@ func TestAddresses(t *testing.T) {
 func TestLiteral(t *testing.T) {
 	t.Parallel()
 	p := compile(t, inside)
-	for _, c := range []struct {
-		addr   string
-		port   uint16
-		action policy.Action
-		proto  policy.Proto
-		rule   string
-	}{
+	for _, c := range []judgement{
 		{"1.1.1.1", 443, policy.Allow, policy.TLS, "rules[8]"},
 		{"1.1.1.1", 80, policy.Allow, policy.HTTP, "rules[8]"},
 		{"1.1.1.1", 22, policy.Deny, "", "default"},
@@ -173,10 +159,7 @@ func TestLiteral(t *testing.T) {
 		{"93.184.216.36", 22, policy.Allow, policy.TCP, "rules[12]"},
 		{"198.18.0.7", 443, policy.Deny, "", "address.benchmark"},
 	} {
-		v := p.Literal(addr(c.addr), c.port, own)
-		if v.Action != c.action || v.Proto != c.proto || v.Rule != c.rule || v.Reason == "" {
-			t.Errorf("%s port %d: %+v", c.addr, c.port, v)
-		}
+		c.want(t, p.Literal(addr(c.to), c.port, own))
 	}
 	// Asking by default opens no range that is not public.
 	p = compile(t, policy.Document{Default: "ask"})

@@ -12,6 +12,22 @@ import (
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
+// judgement is what is to be said of a connection to a name or an address.
+type judgement struct {
+	to     string
+	port   uint16
+	action policy.Action
+	proto  policy.Proto
+	rule   string
+}
+
+func (j judgement) want(t *testing.T, v policy.Verdict) {
+	t.Helper()
+	if v.Action != j.action || v.Proto != j.proto || v.Rule != j.rule || v.Reason == "" {
+		t.Errorf("%s port %d: %+v", j.to, j.port, v)
+	}
+}
+
 func TestZeroDenies(t *testing.T) {
 	t.Parallel()
 	if v := (policy.Verdict{}); v.Allowed() || v.Action != policy.Deny || v.Action.String() != "deny" {
@@ -81,13 +97,7 @@ var rules = policy.Document{Rules: []policy.Rule{
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	p := compile(t, rules)
-	for _, c := range []struct {
-		name   string
-		port   uint16
-		action policy.Action
-		proto  policy.Proto
-		rule   string
-	}{
+	for _, c := range []judgement{
 		{"api.example.org", 443, policy.Allow, policy.TLS, "rules[0]"},
 		{"api.example.org", 80, policy.Allow, policy.HTTP, "rules[0]"},
 		{"API.Example.Org.", 443, policy.Allow, policy.TLS, "rules[0]"},
@@ -118,10 +128,7 @@ func TestConnect(t *testing.T) {
 		{"*.wild.example", 443, policy.Deny, "", "name"},
 		{"10.0.0.1", 443, policy.Deny, "", "name"},
 	} {
-		v := p.Connect(c.name, c.port)
-		if v.Action != c.action || v.Proto != c.proto || v.Rule != c.rule || v.Reason == "" {
-			t.Errorf("%s port %d: %+v", c.name, c.port, v)
-		}
+		c.want(t, p.Connect(c.to, c.port))
 	}
 	if v := p.Connect("api.example.org", 22); !strings.Contains(v.Reason, "port 22") || !strings.Contains(v.Reason, "rules[0] allows api.example.org on ports 443") {
 		t.Errorf("%q does not say what would be allowed", v.Reason)
