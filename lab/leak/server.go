@@ -35,15 +35,13 @@ type Server struct {
 	Allowed  Allowed
 	Resolver netip.AddrPort
 
-	sink    *Sink
-	closers []io.Closer
-	all     sync.WaitGroup
+	sink *Sink
+	listeners
 
 	mu    sync.Mutex
 	asked []string // of the resolver: name and type
 	got   []string // by the servers: what each was told
 	turns int
-	conns map[net.Conn]struct{}
 }
 
 // turned is where each name below TurnedSuffix leads.
@@ -73,7 +71,7 @@ func (s *Server) turned() map[string][]netip.Addr {
 // NewServer listens. Its names below TurnedSuffix are to be connected to at the
 // sink's port.
 func NewServer(sink *Sink) (*Server, error) {
-	s := &Server{sink: sink, conns: map[net.Conn]struct{}{}, Allowed: Allowed{Name: AllowedName, Turned: map[string]string{}}}
+	s := &Server{sink: sink, Allowed: Allowed{Name: AllowedName, Turned: map[string]string{}}}
 	for word := range s.turned() {
 		s.Allowed.Turned[word] = word + "." + TurnedSuffix
 	}
@@ -91,26 +89,26 @@ func (s *Server) listen() error {
 		return err
 	}
 	var ports []int
-	var listeners []net.Listener
+	var ends []net.Listener
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
-		s.closers = append(s.closers, l)
-		listeners, ports = append(listeners, l), append(ports, l.Addr().(*net.TCPAddr).Port)
+		s.keep(l)
+		ends, ports = append(ends, l), append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	s.Allowed.HTTP, s.Allowed.TLS, s.Allowed.TCP = ports[0], ports[1], ports[2]
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		s.tell("server name " + h.ServerName)
 		return nil, nil
 	}}
-	for _, l := range []net.Listener{listeners[0], tls.NewListener(listeners[1], config)} {
+	for _, l := range []net.Listener{ends[0], tls.NewListener(ends[1], config)} {
 		server := &http.Server{Handler: http.HandlerFunc(s.page), ReadHeaderTimeout: longest, ErrorLog: log.New(io.Discard, "", 0)}
-		s.closers = append(s.closers, server)
+		s.keep(server)
 		s.all.Go(func() { _ = server.Serve(l) }) // until it is closed
 	}
-	s.all.Go(func() { s.serveTCP(listeners[2]) })
+	s.accept(ends[2], s.converse)
 	return s.serveDNS()
 }
 
@@ -132,29 +130,13 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) serveTCP(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		s.mu.Lock()
-		s.conns[c] = struct{}{}
-		s.mu.Unlock()
-		s.all.Go(func() {
-			defer func() {
-				c.Close()
-				s.mu.Lock()
-				delete(s.conns, c)
-				s.mu.Unlock()
-			}()
-			_ = c.SetDeadline(time.Now().Add(longest))
-			buf := make([]byte, 512)
-			if n, err := io.ReadAtLeast(c, buf, 1); err == nil {
-				s.tell("tcp: " + string(buf[:n]))
-				_, _ = io.WriteString(c, "the allowed server\n") // it may have gone
-			}
-		})
+// converse answers what is said on a connection.
+func (s *Server) converse(c net.Conn) {
+	_ = c.SetDeadline(time.Now().Add(longest))
+	buf := make([]byte, 512)
+	if n, err := io.ReadAtLeast(c, buf, 1); err == nil {
+		s.tell("tcp: " + string(buf[:n]))
+		_, _ = io.WriteString(c, "the allowed server\n") // it may have gone
 	}
 }
 
@@ -175,7 +157,7 @@ func (s *Server) serveDNS() error {
 			server.NotifyStartedFunc = func() { close(started) }
 			s.all.Go(func() { _ = server.ActivateAndServe() }) // until it is shut down
 			<-started
-			s.closers = append(s.closers, shutdown{server})
+			s.keep(shutdown{server})
 		}
 		return nil
 	}
@@ -254,19 +236,6 @@ func (s *Server) Asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.asked)
-}
-
-// Close ends everything, and returns when its goroutines have ended.
-func (s *Server) Close() {
-	s.mu.Lock()
-	for c := range s.conns {
-		c.Close()
-	}
-	s.mu.Unlock()
-	for _, c := range s.closers {
-		c.Close() // nothing depends on it
-	}
-	s.all.Wait()
 }
 
 // certificate is one that signs itself.

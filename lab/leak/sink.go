@@ -22,13 +22,10 @@ type Sink struct {
 	// Abstract is the name of its Unix socket; empty where it has none.
 	Abstract string
 
-	listeners []io.Closer
-	all       sync.WaitGroup
+	listeners
 
 	mu      sync.Mutex
 	arrived []Arrival
-	conns   map[net.Conn]struct{}
-	closed  bool
 }
 
 // Arrival is something that reached the sink.
@@ -47,7 +44,7 @@ const sinkTries = 20
 func NewSink(token string) (*Sink, error) {
 	var err error
 	for range sinkTries {
-		s := &Sink{conns: map[net.Conn]struct{}{}}
+		s := &Sink{}
 		if err = s.listen(token); err == nil {
 			return s, nil
 		}
@@ -115,34 +112,12 @@ func hostAddrs() ([]netip.Addr, error) {
 }
 
 func (s *Sink) serve(l net.Listener) {
-	s.listeners = append(s.listeners, l)
-	s.all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s.all.Go(func() { s.receive(c) })
-		}
-	})
+	s.keep(l)
+	s.accept(l, s.receive)
 }
 
-// receive keeps a connection and the first bytes that came on it.
+// receive keeps the first bytes that came on a connection.
 func (s *Sink) receive(c net.Conn) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		c.Close()
-		return
-	}
-	s.conns[c] = struct{}{}
-	s.mu.Unlock()
-	defer func() {
-		c.Close()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
-	}()
 	_ = c.SetReadDeadline(time.Now().Add(longest))
 	buf := make([]byte, 512)
 	n, _ := io.ReadAtLeast(c, buf, 1) // a connection alone counts
@@ -154,7 +129,7 @@ func (s *Sink) udp(at netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	s.listeners = append(s.listeners, c)
+	s.keep(c)
 	s.all.Go(func() {
 		buf := make([]byte, 64<<10)
 		for {
@@ -227,19 +202,4 @@ func (s *Sink) await(ctx context.Context, words string) error {
 			return fmt.Errorf("nothing arrived at %s: %w", words, ctx.Err())
 		}
 	}
-}
-
-// Close ends every listener and connection, and returns when their goroutines
-// have ended.
-func (s *Sink) Close() {
-	s.mu.Lock()
-	s.closed = true
-	for c := range s.conns {
-		c.Close()
-	}
-	s.mu.Unlock()
-	for _, l := range s.listeners {
-		l.Close() // nothing depends on it
-	}
-	s.all.Wait()
 }
