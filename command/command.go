@@ -24,10 +24,21 @@ const (
 	MaxSimple = 2000      // simple commands
 )
 
+// Bounds of all texts that are read for one line: itself, what shells in it are
+// given, and words that may be command lines.
+const (
+	maxTexts     = 4 * MaxSimple
+	maxTextBytes = 8 * MaxBytes
+)
+
 // Script is a command line that was read. It is immutable.
 type Script struct {
 	simple []Simple
+	spent  *spent
 }
+
+// spent is what reading one line has taken so far.
+type spent struct{ texts, bytes int }
 
 // Simple is one simple command: the words of one program's or builtin's start,
 // or what acts like one.

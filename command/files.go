@@ -15,22 +15,21 @@ const maxDirs = 32
 func (s *Script) Executes() []string {
 	var files []string
 	dirs := []string{""}
-	add := func(list *[]string, f string) {
-		if !slices.Contains(*list, f) {
-			*list = append(*list, f)
-		}
-	}
+	seen := map[string]bool{}
 	for _, c := range s.simple {
 		for _, to := range c.directories() {
 			for _, d := range slices.Clone(dirs) {
-				if len(dirs) < maxDirs {
-					add(&dirs, beneath(d, to))
+				if in := beneath(d, to); len(dirs) < maxDirs && !slices.Contains(dirs, in) {
+					dirs = append(dirs, in)
 				}
 			}
 		}
 		for _, f := range c.Executes {
 			for _, d := range dirs {
-				add(&files, beneath(d, f))
+				if name := beneath(d, f); !seen[name] {
+					seen[name] = true
+					files = append(files, name)
+				}
 			}
 		}
 	}

@@ -14,7 +14,7 @@ func decimal(n uint) string { return strconv.FormatUint(uint64(n), 10) }
 
 // Parse reads a command line. It never runs anything. The error is an *Error.
 func Parse(src string) (*Script, error) {
-	s := &Script{}
+	s := &Script{spent: &spent{}}
 	if err := s.read(src, nil, bothShells); err != nil {
 		return nil, err
 	}
@@ -37,6 +37,11 @@ func (s *Script) read(src string, behind []string, as reading) error {
 		return &Error{Reason: fmt.Sprintf("it has %d bytes, more than %d", len(src), MaxBytes)}
 	case len(behind) > MaxNested:
 		return &Error{Reason: fmt.Sprintf("more than %d commands start each other", MaxNested)}
+	}
+	s.spent.texts++
+	s.spent.bytes += len(src)
+	if s.spent.over() {
+		return &Error{Reason: tooMuch}
 	}
 	if reason := doubtful(src); reason != "" {
 		return &Error{Reason: reason}
@@ -66,7 +71,7 @@ func (s *Script) read(src string, behind []string, as reading) error {
 	if err != nil {
 		return nil
 	}
-	second := walker{script: &Script{}, src: src, behind: behind, posix: true}
+	second := walker{script: &Script{spent: s.spent}, src: src, behind: behind, posix: true}
 	if err := second.walk(tree); err != nil {
 		return err
 	}
@@ -80,6 +85,10 @@ func (s *Script) read(src string, behind []string, as reading) error {
 	}
 	return nil
 }
+
+const tooMuch = "too much in it may be a command line of its own"
+
+func (s *spent) over() bool { return s.texts > maxTexts || s.bytes > maxTextBytes }
 
 // firstLines are the first lines of a text.
 func firstLines(src string, n int) string {

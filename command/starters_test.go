@@ -1,11 +1,43 @@
 package command_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rein-sh/rein/command"
 )
+
+// The work of reading a line grows with its length, whatever may be a command line
+// in it: a program given ends in every word, and shells in shells.
+func TestStartersBounded(t *testing.T) {
+	nested := "x y"
+	for range 7 {
+		nested = "bash -c " + command.Quote(nested)
+	}
+	for name, line := range map[string]string{
+		"every word a command line": "zip " + strings.Repeat("-TT ", 2000),
+		"every word a script":       "git bisect " + strings.Repeat("run ", 10000),
+		"shells in shells":          strings.Repeat(nested+"\n", 40),
+	} {
+		began := time.Now()
+		_, err := command.Parse(line)
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("%s: %d bytes took %v", name, len(line), took)
+		}
+		if _, is := errors.AsType[*command.Error](err); !is {
+			t.Errorf("%s: read, %v", name, err)
+		}
+	}
+	if _, err := command.Parse(nested); err != nil {
+		t.Error(err)
+	}
+	if _, err := command.Parse("zip -TT 'unzip -tqq' " + strings.Repeat("a.txt ", 1500)); err != nil {
+		t.Error(err)
+	}
+}
 
 // What a program starts by its own words is listed where it can be seen, and
 // the program marked.

@@ -186,9 +186,15 @@ func (w *walker) glimpsed(c Simple) {
 
 // glimpse lists what a text would be as a command line, if it is one.
 func (w *walker) glimpse(text, behind string) {
-	inside := &Script{}
+	if w.err != nil {
+		return
+	}
+	inside := &Script{spent: w.script.spent}
 	text = strings.TrimLeft(text, "|!") // which say, to some, that it is one
 	if err := inside.read(text, append(slices.Clone(w.behind), behind), bothShells); err != nil {
+		if w.script.spent.over() {
+			w.fail(tooMuch)
+		}
 		return // it stays hidden
 	}
 	for _, s := range inside.simple {
