@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,22 +140,7 @@ func TestCutRepliesAreNotExecuted(t *testing.T) {
 // recorded is why each call of the audit log did not succeed.
 func recorded(t *testing.T, rep *run.Report) (why []string) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(rep.Dir, "audit.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for r, err := range audit.Records(f) {
-		var data struct{ Why string }
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Kind != audit.KindTool {
-			continue
-		}
-		if err := json.Unmarshal(r.Data, &data); err != nil {
-			t.Fatal(err)
-		}
+	for _, data := range onRecord[struct{ Why string }](t, rep, audit.KindTool) {
 		why = append(why, data.Why)
 	}
 	return why
@@ -378,31 +362,18 @@ func TestTranscript(t *testing.T) {
 	if err != nil || strings.Contains(string(talk), "hunter2") || strings.Count(string(talk), "\n") != 5 {
 		t.Errorf("transcript: %s, %v", talk, err)
 	}
-	f, err := os.Open(filepath.Join(rep.Dir, "audit.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	lines := strings.Split(string(talk), "\n")
 	n := 0
-	for r, err := range audit.Records(f) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Kind != audit.KindModelRequest && r.Kind != audit.KindModelReply && r.Kind != audit.KindTool {
-			continue
-		}
-		var data struct {
+	for _, kind := range []audit.Kind{audit.KindModelRequest, audit.KindModelReply, audit.KindTool} {
+		for _, data := range onRecord[struct {
 			Entry int    `json:"transcript_entry"`
 			Hash  string `json:"transcript_sha256"`
+		}](t, rep, kind) {
+			if got := sum(lines[data.Entry-1]); got != data.Hash {
+				t.Errorf("entry %d has the hash %s, the log says %s", data.Entry, got, data.Hash)
+			}
+			n++
 		}
-		if err := json.Unmarshal(r.Data, &data); err != nil {
-			t.Fatal(err)
-		}
-		if got := sum(lines[data.Entry-1]); got != data.Hash {
-			t.Errorf("entry %d has the hash %s, the log says %s", data.Entry, got, data.Hash)
-		}
-		n++
 	}
 	if n != 5 {
 		t.Errorf("%d entries are in the audit log", n)

@@ -162,9 +162,7 @@ func TestCallLimitsAreResumed(t *testing.T) {
 	first := &fake{}
 	m := &mortal{Provider: mem, Model: first, dir: state, left: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2)), kill: kill}
 	first.answers = []answer{sh("seq 300"), smaller(t, &state, sh("seq 301")), func(r *model.Request) (*model.Reply, error) {
-		m.mu.Lock()
-		m.at = m.points + 1 // it dies before this is heard
-		m.mu.Unlock()
+		m.dieAfter(1) // before this is heard
 		return text("not heard")(r)
 	}}
 	work := func(m *mortal) run.Resumer {

@@ -6,12 +6,15 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rein-sh/rein/agent"
+	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
@@ -164,6 +167,30 @@ func play(t *testing.T, s setup, answers ...answer) (*run.Report, *fake, error) 
 		t.Errorf("left: %v; %+v", left, rep.Cleanup)
 	}
 	return rep, f, err
+}
+
+// onRecord is the data of the audit log's records of a kind.
+func onRecord[T any](t *testing.T, rep *run.Report, kind audit.Kind) (all []T) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(rep.Dir, run.AuditFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for r, err := range audit.Records(f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != kind {
+			continue
+		}
+		var data T
+		if err := json.Unmarshal(r.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, data)
+	}
+	return all
 }
 
 func sum(line string) string {

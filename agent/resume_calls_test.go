@@ -3,67 +3,18 @@ package agent_test
 import (
 	"context"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/rein-sh/rein/agent"
 	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/run"
-	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
 	"github.com/rein-sh/rein/tool"
 )
-
-// die ends the process now, with all that is on record.
-func (m *mortal) die() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if st, err := os.Stat(m.log(m.dir)); err == nil {
-		m.size = st.Size()
-	}
-	m.dead = true
-	m.leave()
-	m.kill()
-}
-
-// lives twice: a process works until it dies, and another goes on. tell is told
-// of each before it works.
-func livesTwice(t *testing.T, outside sandbox.Provider, p *plot, o run.Options, tell func(m *mortal, resumed bool)) *run.Report {
-	t.Helper()
-	state := t.TempDir()
-	for _, resumed := range []bool{false, true} {
-		ctx, kill := context.WithCancel(context.Background())
-		defer kill()
-		m := &mortal{Provider: outside, Model: p, dir: state, left: filepath.Join(t.TempDir(), "left"), rng: rand.New(rand.NewPCG(1, 1)), kill: kill}
-		tell(m, resumed)
-		w, err := agent.New(agent.Options{Model: talking{m}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Provider, o.StateDir = m, state
-		if !resumed {
-			rep, err := run.Do(ctx, o, w)
-			if dead, _ := m.state(); !dead {
-				t.Logf("it did not die: %v", err)
-				return rep
-			}
-			state = m.left
-			continue
-		}
-		rep, err := run.Resume(ctx, o, w.(run.Resumer))
-		if rep == nil {
-			t.Fatal(err)
-		}
-		return rep
-	}
-	return nil
-}
 
 // A function of the host's that was under way when the process died is not
 // called again; the model is told that nobody knows what it did.
@@ -109,34 +60,24 @@ func TestResumedApproval(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mem := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
 			defer mem.Close()
-			policy, err := approval.NewPolicy(approval.Ask)
-			if err != nil {
-				t.Fatal(err)
-			}
 			var process *mortal
 			again, asked := false, 0
 			person := asker(func(context.Context, approval.Question) (approval.Decision, error) {
 				if asked++; again {
 					return approval.Decision{Reason: "not again"}, nil
 				}
-				process.mu.Lock()
-				process.at = process.points + after
-				process.mu.Unlock()
+				process.dieAfter(after)
 				return approval.Decision{Approve: true, Command: "echo person >> log"}, nil
 			})
-			ws := t.TempDir()
-			if err := os.WriteFile(filepath.Join(ws, "log"), []byte("x\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
 			p := &plot{failed: map[int]bool{2: true}, answers: []answer{calls(cmd("echo model >> log")), text("done")}}
-			rep := livesTwice(t, mem, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: run.Workspace{Dir: ws},
-				Approval: &run.Approval{Policy: policy, Channels: []approval.Channel{person}}},
+			rep := livesTwice(t, mem, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: logbook(t),
+				Approval: asking(t, person)},
 				func(m *mortal, resumed bool) { process, again = m, resumed })
-			patch, _ := os.ReadFile(filepath.Join(rep.Dir, "patch"))
-			ran := strings.Count(string(patch), "+person\n")
+			patch := patchOf(rep)
+			ran := strings.Count(patch, "+person\n")
 			t.Logf("after %d points: ran %d times, asked %d times, %s", after, ran, asked, rep.Conclusion)
 			switch {
-			case strings.Contains(string(patch), "+model") || ran > 1:
+			case strings.Contains(patch, "+model") || ran > 1:
 				t.Errorf("after %d points:\n%s", after, patch)
 			case ran == 1 && (rep.Reason != run.Done || asked != 1), ran == 0 && (rep.Reason != run.NeedsHuman || asked != 2):
 				t.Errorf("after %d points: ran %d times, asked %d times, %s: %s", after, ran, asked, rep.Reason, rep.Conclusion)
@@ -151,15 +92,6 @@ func TestResumedApproval(t *testing.T) {
 	}
 }
 
-// asker is a channel made of a function.
-type asker func(context.Context, approval.Question) (approval.Decision, error)
-
-func (asker) Name() string { return "terminal" }
-
-func (a asker) Ask(ctx context.Context, q approval.Question) (approval.Decision, error) {
-	return a(ctx, q)
-}
-
 // Looking at a command in the background is no call of its own that had begun:
 // the next call of a resumed run is a new one.
 func TestResumedAfterWaiting(t *testing.T) {
@@ -172,10 +104,6 @@ func TestResumedAfterWaiting(t *testing.T) {
 func resumedAfterWaiting(t *testing.T, seed uint64) {
 	mem := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
 	defer mem.Close()
-	ws := t.TempDir()
-	if err := os.WriteFile(filepath.Join(ws, "log"), []byte("x\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	var process *mortal
 	died := false
 	p := &plot{failed: map[int]bool{2: true}, answers: []answer{
@@ -190,18 +118,16 @@ func resumedAfterWaiting(t *testing.T, seed uint64) {
 		func(req *model.Request) (*model.Reply, error) {
 			if !died {
 				died = true
-				process.mu.Lock()
-				process.at = process.points + 2
-				process.mu.Unlock()
+				process.dieAfter(2)
 			}
 			return calls(cmd("echo new >> log"))(req)
 		},
 		text("done"),
 	}}
-	rep := livesTwice(t, mem, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: run.Workspace{Dir: ws}},
+	rep := livesTwice(t, mem, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: logbook(t)},
 		func(m *mortal, _ bool) { process, m.rng = m, rand.New(rand.NewPCG(seed, 1)) })
-	patch, _ := os.ReadFile(filepath.Join(rep.Dir, "patch"))
-	if rep.Reason != run.Done || rep.Calls.Total != 3 || !strings.Contains(string(patch), "+new\n") {
+	patch := patchOf(rep)
+	if rep.Reason != run.Done || rep.Calls.Total != 3 || !strings.Contains(patch, "+new\n") {
 		t.Errorf("%s, %d calls:\n%s", rep.Conclusion, rep.Calls.Total, patch)
 	}
 }

@@ -2,8 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,18 +36,10 @@ func TestResumedFresh(t *testing.T) {
 			mem := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
 			defer mem.Close()
 			defer time.Sleep(2 * sandbox.KillTimeout) // what the dead process still tries ends
-			ws := t.TempDir()
-			if err := os.WriteFile(filepath.Join(ws, "log"), []byte("x\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
 			var process *mortal
-			outside := &again{Provider: mem, before: func() {
-				process.mu.Lock()
-				defer process.mu.Unlock()
-				process.at = process.points + 1 + after
-			}}
+			outside := &again{Provider: mem, before: func() { process.dieAfter(1 + after) }}
 			p := &plot{answers: []answer{calls(cmd("echo y >> log")), text("done")}}
-			rep := livesTwice(t, outside, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: run.Workspace{Dir: ws},
+			rep := livesTwice(t, outside, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: logbook(t),
 				Fresh: true, Retry: 1, Accept: []run.Check{{Name: "y", Shell: "grep y log"}}}, func(m *mortal, _ bool) { process = m })
 			if rep.Reason != run.Done || rep.Accepted != run.Yes || !rep.Cleanup.OK {
 				t.Errorf("after %d points: %s, accepted %s: %s, cleanup %+v, %q", after, rep.Reason, rep.Accepted, rep.Error, rep.Cleanup, rep.Warnings)

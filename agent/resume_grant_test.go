@@ -2,8 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,10 +21,6 @@ func TestResumedGrant(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mem := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
 			defer mem.Close()
-			policy, err := approval.NewPolicy(approval.Ask)
-			if err != nil {
-				t.Fatal(err)
-			}
 			var process *mortal
 			resumed, ids, hashes := false, map[string]bool{}, map[string]bool{}
 			person := asker(func(_ context.Context, q approval.Question) (approval.Decision, error) {
@@ -34,21 +28,15 @@ func TestResumedGrant(t *testing.T) {
 				if resumed {
 					return approval.Decision{Reason: "not again"}, nil
 				}
-				process.mu.Lock()
-				process.at = process.points + after
-				process.mu.Unlock()
+				process.dieAfter(after)
 				return approval.Decision{Approve: true, ForRun: true}, nil
 			})
-			ws := t.TempDir()
-			if err := os.WriteFile(filepath.Join(ws, "log"), []byte("x\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
 			p := &plot{failed: map[int]bool{2: true}, answers: []answer{calls(cmd("echo a >> log")), calls(cmd("echo a >> log")), text("done")}}
-			rep := livesTwice(t, mem, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: run.Workspace{Dir: ws},
-				Approval: &run.Approval{Policy: policy, Channels: []approval.Channel{person}}},
+			rep := livesTwice(t, mem, p, run.Options{ID: run.NewID(), Task: "x", Limits: budget.Long(), Workspace: logbook(t),
+				Approval: asking(t, person)},
 				func(m *mortal, r bool) { process, resumed = m, r })
-			patch, _ := os.ReadFile(filepath.Join(rep.Dir, "patch"))
-			ran := strings.Count(string(patch), "+a\n")
+			patch := patchOf(rep)
+			ran := strings.Count(patch, "+a\n")
 			t.Logf("after %d points: ran %d times, asked %d times, %s", after, ran, len(ids), rep.Conclusion)
 			if want := map[int]run.Reason{0: run.NeedsHuman, 1: run.NeedsHuman, 2: run.Done}[ran]; rep.Reason != want || len(hashes) != 1 {
 				t.Errorf("after %d points: ran %d times, %d different questions, %s: %s", after, ran, len(hashes), rep.Reason, rep.Conclusion)

@@ -1,9 +1,6 @@
 package agent_test
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,22 +50,7 @@ func TestResumedLostRequest(t *testing.T) {
 // reserved is what was set aside for each request.
 func reserved(t *testing.T, rep *run.Report) (tokens []int64) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(rep.Dir, run.AuditFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for r, err := range audit.Records(f) {
-		var data struct{ Note run.Held }
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Kind != audit.KindModelRequest {
-			continue
-		}
-		if err := json.Unmarshal(r.Data, &data); err != nil {
-			t.Fatal(err)
-		}
+	for _, data := range onRecord[struct{ Note run.Held }](t, rep, audit.KindModelRequest) {
 		tokens = append(tokens, data.Note.Tokens)
 	}
 	return tokens
