@@ -118,15 +118,21 @@ func (d *desk) Network(ctx context.Context, by control.Peer, action control.Meth
 		return none, err
 	}
 	var err error
-	if c.Generation, err = box.SetNetwork(ctx, doc); err != nil {
+	if c.Generation, err = box.SetNetwork(ctx, doc); err != nil && c.Generation == 0 {
 		code := control.CodeFailed
 		if sandbox.KindOf(err) == sandbox.KindUnsupported {
 			code = control.CodeUnsupported
 		}
 		return none, &control.Error{Code: code, Message: err.Error(), Advice: sandbox.HintOf(err)}
 	}
-	if err := d.record(audit.KindNetworkSet, c); err != nil {
-		_, undone := box.SetNetwork(ctx, networkWith(r.o.Target.Spec.Network, before))
+	if err == nil {
+		err = d.record(audit.KindNetworkSet, c)
+	}
+	if err != nil {
+		// What takes it back asks no record, which may be what fails.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.DefaultOpTimeout)
+		defer cancel()
+		_, undone := sandbox.SetNetwork(ctx, r.o.Provider, box.ID(), networkWith(r.o.Target.Spec.Network, before))
 		return none, errors.Join(err, undone)
 	}
 	r.mu.Lock()
