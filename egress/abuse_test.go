@@ -1,8 +1,6 @@
 package egress_test
 
 import (
-	"bytes"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"io"
@@ -218,41 +216,6 @@ func TestHalfOpen(t *testing.T) {
 	if d := time.Since(begin); d > 5*time.Second {
 		t.Errorf("closing took %v", d)
 	}
-}
-
-// Fragments that never become a packet cost a bounded amount and delay nobody;
-// a SYN in fragments is judged as any other.
-func TestFragments(t *testing.T) {
-	t.Parallel()
-	w, rec := newWire(t)
-	fragment := func(id uint16, payload []byte, offset uint16, more bool) []byte {
-		f := ip4(s4, far4, header.TCPProtocolNumber, payload)
-		h := header.IPv4(f[14:])
-		h.SetID(id)
-		flags := uint8(0)
-		if more {
-			flags = header.IPv4FlagMoreFragments
-		}
-		h.SetFlagsFragmentOffset(flags, offset)
-		h.SetChecksum(0)
-		h.SetChecksum(^h.CalculateChecksum())
-		return f
-	}
-	for i := range uint16(3000) {
-		w.send(fragment(i, bytes.Repeat([]byte{1}, 1024), 0, true))
-		if i%64 == 0 {
-			w.silent()
-		}
-	}
-	w.silent()
-	whole := syn(443)
-	w.send(fragment(60_000, whole[:16], 0, true))
-	w.send(fragment(60_000, whole[16:], 16, false))
-	got := w.recv()
-	if h := header.TCP(header.IPv4(got[14:]).Payload()); h.Flags()&header.TCPFlagRst == 0 {
-		t.Errorf("was answered:\n%s", hex.Dump(got))
-	}
-	rec.wait(t, func(a egress.Attempt) bool { return a.Proto == policy.TCP && a.Port == 443 })
 }
 
 // What nobody reads is not taken from the sandbox, and what the sandbox does
