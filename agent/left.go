@@ -7,6 +7,7 @@ import (
 
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/history"
+	"github.com/rein-sh/rein/run"
 )
 
 // withLeft adds to the newest result what is left of the limits: after its
@@ -30,7 +31,29 @@ func (c *conversation) left() string {
 	if c.rate() != nil {
 		text += fmt.Sprintf(", $%.2f", spent.Cost.Float())
 	}
-	return text + "." + moved(t.Began(), t.Limits()) + nearly(c.round.Near())
+	return text + "." + moved(t.Began(), t.Limits()) + opened(c.s) + nearly(c.round.Near())
+}
+
+// maxOpened is how many changes of the network the model is told of at once.
+const maxOpened = 10
+
+// opened tells of what a person has changed of the network, which the system
+// prompt has as it was at the beginning.
+func opened(s *run.Session) string {
+	all := s.NetworkChanges()
+	if len(all) == 0 {
+		return ""
+	}
+	text := " Changed by the host since you began: "
+	if more := len(all) - maxOpened; more > 0 {
+		text += fmt.Sprintf("%d targets of the network, of which the newest: ", len(all))
+		all = all[more:]
+	}
+	parts := make([]string, len(all))
+	for i, c := range all {
+		parts[i] = c.String()
+	}
+	return s.Masker().String(text + strings.Join(parts, "; ") + ".")
 }
 
 // moved tells of limits of a call that are not those any more which the tools'

@@ -33,7 +33,7 @@ func systemPrompt(extra string, s *run.Session) string {
 	} else {
 		b.WriteString(" and is empty")
 	}
-	fmt.Fprintf(&b, ". You have at most %d replies, %d tool calls and %s. A person may change limits while you work: what is left, said at the end of the newest message, has the numbers in force.", l.MaxSteps, l.MaxToolCalls, l.MaxWallTime)
+	fmt.Fprintf(&b, ". You have at most %d replies, %d tool calls and %s. A person may change limits, and what may be reached, while you work: what is left, said at the end of the newest message, has what is in force.", l.MaxSteps, l.MaxToolCalls, l.MaxWallTime)
 	return b.String()
 }
 

@@ -57,14 +57,42 @@ func (c NetworkChange) target() string {
 	return s
 }
 
-// networkWith is a policy with changes made to it, in their order: a later one
-// takes back an earlier one of the same host, unless that speaks of more ports.
-func networkWith(d policy.Document, changes []NetworkChange) policy.Document {
-	var in []NetworkChange
+// String says what is so since.
+func (c NetworkChange) String() string {
+	if c.Action == policy.ActionAllow {
+		return c.target() + " may be reached"
+	}
+	return c.target() + " may not be reached"
+}
+
+// takesBack reports whether nothing is left of an earlier change. What allows
+// takes back what denied, and its own protocol of the same port; it never closes
+// another port that was allowed.
+func (c NetworkChange) takesBack(o NetworkChange) bool {
+	switch {
+	case o.Host != c.Host:
+		return false
+	case c.Port != 0:
+		return o.Port == c.Port
+	case c.Action == policy.ActionAllow && o.Action == policy.ActionAllow:
+		return o.Port == 0 && (c.Proto == "" || c.Proto == o.Proto)
+	}
+	return true
+}
+
+// counting are the changes that count, in their order, without those that
+// a later one takes back.
+func counting(changes []NetworkChange) (in []NetworkChange) {
 	for _, c := range changes {
-		in = slices.DeleteFunc(in, func(o NetworkChange) bool { return o.Host == c.Host && (c.Port == 0 || o.Port == c.Port) })
+		in = slices.DeleteFunc(in, c.takesBack)
 		in = append(in, c)
 	}
+	return in
+}
+
+// networkWith is a policy with changes made to it.
+func networkWith(d policy.Document, changes []NetworkChange) policy.Document {
+	in := counting(changes)
 	ordered := d.Mode == policy.ModeOrdered
 	if ordered { // the first that speaks of a target counts
 		slices.Reverse(in)
@@ -86,6 +114,21 @@ func (r *runner) networkNow() policy.Document {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return networkWith(r.o.Target.Spec.Network, r.report.NetworkChanges)
+}
+
+// NetworkChanges are those of what may be reached that the worker has come to and
+// that count, in their order. In a run that is resumed or replayed they come
+// where they are on record.
+func (s *Session) NetworkChanges() []NetworkChange {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return counting(s.r.opened)
+}
+
+func (r *runner) networkChanged(c NetworkChange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opened = append(r.opened, c)
 }
 
 // Network implements control.Handler. It is only here that the network of a run
@@ -138,6 +181,7 @@ func (d *desk) Network(ctx context.Context, by control.Peer, action control.Meth
 	r.mu.Lock()
 	r.report.NetworkChanges = append(r.report.NetworkChanges, c)
 	r.mu.Unlock()
+	r.networkChanged(c)
 	r.emit(Event{Kind: EventWarning, Text: fmt.Sprintf("%s may now %s (changed by uid %d)", c.target(), map[string]string{
 		policy.ActionAllow: "be reached", policy.ActionDeny: "not be reached"}[c.Action], by.UID)})
 	return control.NetworkChange{Action: c.Action, Host: c.Host, Port: c.Port, Proto: c.Proto, Generation: c.Generation, Says: says(doc)}, nil

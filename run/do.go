@@ -79,6 +79,7 @@ type runner struct {
 	reached    *sandbox.Sandbox // box, for other goroutines
 	calling    []call           // under way
 	asks       *approval.Gate   // nil: nobody is asked anything
+	opened     []NetworkChange  // that the worker has come to
 	tools      []*tool.Set      // that the worker took
 	background []string         // call ids of which something may still run
 	spills     []tool.Spill

@@ -140,6 +140,7 @@ func (rec *record) take(r audit.Record, notes map[int]int) error {
 		var c NetworkChange
 		err := json.Unmarshal(r.Data, &c)
 		rec.network = append(rec.network, c)
+		rec.said = append(rec.said, saying{kind: r.Kind, time: r.Time, data: r.Data})
 		return err
 	default:
 		return rec.takeJudged(r)

@@ -204,6 +204,12 @@ func (r *runner) follow(s saying) error {
 		r.limitChanged(c)
 		_, err := r.tree.SetLimit(c.Name, c.Amount)
 		return err
+	case audit.KindNetworkSet:
+		var c NetworkChange
+		if err := json.Unmarshal(s.data, &c); err != nil {
+			return err
+		}
+		r.networkChanged(c)
 	case audit.KindRound:
 		var v Verdict
 		if err := json.Unmarshal(s.data, &v); err != nil {

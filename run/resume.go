@@ -195,7 +195,7 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 			return r.explain(ctx, ctx, Outcome{Reason: Failed, Detail: "what was left of the run could not be removed"}, err), err
 		}
 		r.past = nil
-		r.limitsAgain(rec)
+		r.changedAgain(rec)
 		return r.run(ctx, w)
 	}
 	r.reopenOutput(ctx, rec)
@@ -371,10 +371,10 @@ func (r *runner) removeHalves() error {
 	return errors.Join(errs...)
 }
 
-// limitsAgain changes the limits as they were changed, in a run that is begun anew.
-func (r *runner) limitsAgain(rec *record) {
+// changedAgain takes what a person changed, in a run that is begun anew.
+func (r *runner) changedAgain(rec *record) {
 	for _, s := range rec.said {
-		if s.kind == audit.KindLimit {
+		if s.kind == audit.KindLimit || s.kind == audit.KindNetworkSet {
 			r.between(s)
 		}
 	}
