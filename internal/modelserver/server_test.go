@@ -207,31 +207,44 @@ func TestFaults(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.fault, func(t *testing.T) {
 			t.Parallel()
-			srv, url := serve(t, "steps: [{text: 'a text of some length', calls: [{tool: run_command}], faults: ["+tt.fault+"]}]", modelserver.Options{})
+			srv, url := serve(t, faulty(tt.fault), modelserver.Options{})
 			m := client(t, url, func(o *openai.Options) {
 				if tt.kind == model.KindTimeout {
 					o.StallTimeout = 300 * time.Millisecond
 				}
 			})
-			emitted := 0
-			reply, err := m.Generate(t.Context(), request("x"), func(model.Delta) { emitted++ })
-			if model.KindOf(err) != tt.kind || (reply == nil) != (tt.kind != "") {
-				t.Fatalf("got %v, %v; want kind %q", reply, err, tt.kind)
-			}
-			if e, ok := errors.AsType[*model.Error](err); ok && (e.Status != tt.status || e.Code != tt.code || e.RetryAfter != tt.retry) {
+			if e := suffer(t, srv, m, tt.kind, tt.emitted); e != nil && (e.Status != tt.status || e.Code != tt.code || e.RetryAfter != tt.retry) {
 				t.Errorf("status %d, code %q, retry after %v", e.Status, e.Code, e.RetryAfter)
-			}
-			if emitted > 0 != tt.emitted {
-				t.Errorf("emitted %d pieces", emitted)
-			}
-			if srv.Seen().Count != 1 {
-				t.Errorf("%d requests, want 1: nothing is retried", srv.Seen().Count)
-			}
-			if reply, err = m.Generate(t.Context(), request("x"), nil); err != nil || reply.Message.Text != "a text of some length" {
-				t.Errorf("asked again: %v, %v", reply, err)
 			}
 		})
 	}
+}
+
+// faulty is a script whose only step has a fault.
+func faulty(fault string) string {
+	return "steps: [{text: 'a text that is of some length', calls: [{tool: run_command}], faults: [" + fault + "]}]"
+}
+
+// suffer asks for the faulty step, which is to fail so, once and not more often,
+// and for it again. It returns the error.
+func suffer(t *testing.T, srv *modelserver.Server, m model.Model, kind model.Kind, emits bool) *model.Error {
+	t.Helper()
+	emitted := 0
+	reply, err := m.Generate(t.Context(), request("x"), func(model.Delta) { emitted++ })
+	if model.KindOf(err) != kind || (reply == nil) != (kind != "") {
+		t.Fatalf("got %v, %v; want kind %q", reply, err, kind)
+	}
+	if emitted > 0 != emits {
+		t.Errorf("emitted %d pieces", emitted)
+	}
+	if srv.Seen().Count != 1 {
+		t.Errorf("%d requests, want 1: nothing is retried", srv.Seen().Count)
+	}
+	if reply, err := m.Generate(t.Context(), request("x"), nil); err != nil || reply.Message.Text != "a text that is of some length" {
+		t.Errorf("asked again: %v, %v", reply, err)
+	}
+	e, _ := errors.AsType[*model.Error](err)
+	return e
 }
 
 func TestOddReplies(t *testing.T) {

@@ -202,29 +202,13 @@ func TestSameFaultsOnEveryWire(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.fault, func(t *testing.T) {
-			src := "steps: [{text: 'a text that is of some length', calls: [{tool: run_command}], faults: [" + tt.fault + "]}]"
-			onEveryWire(t, src, modelserver.Options{}, func(t *testing.T, _ string, srv *modelserver.Server, open func(settings) model.Model) {
+			onEveryWire(t, faulty(tt.fault), modelserver.Options{}, func(t *testing.T, _ string, srv *modelserver.Server, open func(settings) model.Model) {
 				var s settings
 				if tt.kind == model.KindTimeout {
 					s.stall = 300 * time.Millisecond
 				}
-				m := open(s)
-				emitted := 0
-				reply, err := m.Generate(t.Context(), request("x"), func(model.Delta) { emitted++ })
-				if model.KindOf(err) != tt.kind || (reply == nil) != (tt.kind != "") {
-					t.Fatalf("got %v, %v; want kind %q", reply, err, tt.kind)
-				}
-				if e, ok := errors.AsType[*model.Error](err); ok && (e.RetryAfter != tt.retry || !tt.emitted && e.Status >= 400 && e.Code == "") {
+				if e := suffer(t, srv, open(s), tt.kind, tt.emitted); e != nil && (e.RetryAfter != tt.retry || !tt.emitted && e.Status >= 400 && e.Code == "") {
 					t.Errorf("code %q, retry after %v", e.Code, e.RetryAfter)
-				}
-				if emitted > 0 != tt.emitted {
-					t.Errorf("emitted %d pieces", emitted)
-				}
-				if srv.Seen().Count != 1 {
-					t.Errorf("%d requests, want 1: nothing is retried", srv.Seen().Count)
-				}
-				if reply, err = m.Generate(t.Context(), request("x"), nil); err != nil || reply.Message.Text != "a text that is of some length" {
-					t.Errorf("asked again: %v, %v", reply, err)
 				}
 			})
 		})

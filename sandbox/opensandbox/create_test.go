@@ -134,9 +134,8 @@ func TestSomebodyElses(t *testing.T) {
 			t.Errorf("the other's: %v; %d sandboxes", err, s.Alive())
 		}
 	}
-	t.Run("ours is found", func(t *testing.T) {
-		s, p, victim := setup(t)
-		misled(s, victim.ID(), made)
+	wantOurs := func(t *testing.T, s *opensandboxtest.Server, p *opensandbox.Provider, victim *sandbox.Sandbox) {
+		t.Helper()
 		info, err := p.Create(t.Context(), spec())
 		if err != nil || info.ID == victim.ID() {
 			t.Fatalf("%+v, %v", info, err)
@@ -145,6 +144,11 @@ func TestSomebodyElses(t *testing.T) {
 			t.Error(err)
 		}
 		wantAlone(t, s, p, victim)
+	}
+	t.Run("ours is found", func(t *testing.T) {
+		s, p, victim := setup(t)
+		misled(s, victim.ID(), made)
+		wantOurs(t, s, p, victim)
 	})
 	t.Run("it does not come to be used", func(t *testing.T) {
 		s, p, victim := setup(t)
@@ -170,14 +174,7 @@ func TestSomebodyElses(t *testing.T) {
 		s, p, victim := setup(t)
 		misled(s, victim.ID(), made)
 		s.Once(opensandboxtest.Get, opensandboxtest.Refuse(403, "X::NO", "not yours", nil))
-		info, err := p.Create(t.Context(), spec())
-		if err != nil || info.ID == victim.ID() {
-			t.Fatalf("%+v, %v", info, err)
-		}
-		if err := p.Kill(t.Context(), info.ID); err != nil {
-			t.Error(err)
-		}
-		wantAlone(t, s, p, victim)
+		wantOurs(t, s, p, victim)
 	})
 	t.Run("nobody waits any more", func(t *testing.T) {
 		s, p, victim := setup(t)

@@ -22,16 +22,7 @@ func realServer(t *testing.T, variable string, change func(*opensandbox.Options)
 	if url == "" {
 		t.Skip("make test-opensandbox starts a server for this")
 	}
-	o := opensandbox.Options{URL: url, Key: secret.New("key", os.Getenv("REIN_OPENSANDBOX_KEY")), StateDir: t.TempDir()}
-	if change != nil {
-		change(&o)
-	}
-	p, err := opensandbox.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	return p
+	return providerOf(t, opensandbox.Options{URL: url, Key: secret.New("key", os.Getenv("REIN_OPENSANDBOX_KEY"))}, change)
 }
 
 func realImage() string { return os.Getenv("REIN_OPENSANDBOX_IMAGE") }

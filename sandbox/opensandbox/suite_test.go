@@ -43,7 +43,12 @@ func serve(t *testing.T, s *opensandboxtest.Server) *httptest.Server {
 // open makes a provider for a server.
 func open(t *testing.T, h *httptest.Server, change func(*opensandbox.Options)) *opensandbox.Provider {
 	t.Helper()
-	o := opensandbox.Options{URL: h.URL, Key: secret.New("key", key), StateDir: t.TempDir(), CreateTimeout: 20 * time.Second}
+	return providerOf(t, opensandbox.Options{URL: h.URL, Key: secret.New("key", key), CreateTimeout: 20 * time.Second}, change)
+}
+
+func providerOf(t *testing.T, o opensandbox.Options, change func(*opensandbox.Options)) *opensandbox.Provider {
+	t.Helper()
+	o.StateDir = t.TempDir()
 	if change != nil {
 		change(&o)
 	}
