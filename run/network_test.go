@@ -85,22 +85,8 @@ func TestNetworkCopy(t *testing.T) {
 // anchored checks that the audit log has the copy's head.
 func anchored(t *testing.T, rep *run.Report) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(rep.Dir, "audit.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	var last run.NetworkEnd
-	for rec, err := range audit.Records(f) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rec.Kind == audit.KindNetwork {
-			if err := json.Unmarshal(rec.Data, &last); err != nil {
-				t.Error(err)
-			}
-		}
-	}
+	kinds(t, rep.Dir, audit.KindNetwork, &last)
 	if last.Copy.String() != rep.NetworkHead {
 		t.Errorf("the audit log has %+v, not %s", last, rep.NetworkHead)
 	}
