@@ -93,7 +93,7 @@ func (f *flow) question() (<-chan struct{}, *refusal) {
 	g.asks.open[f.to] = q
 	g.users.Add(1)
 	go g.put(q, f.to, Question{SandboxID: g.opts.SandboxID, Name: f.to.name, Address: f.to.addr, Port: f.to.port,
-		Proto: f.verdict.Proto, Rule: f.verdict.Rule, Reason: f.verdict.Reason, LocalPort: f.from})
+		Proto: f.verdict.Proto, Rule: f.verdict.Rule, Reason: f.verdict.Reason, Socket: f.socket})
 	return q.done, nil
 }
 

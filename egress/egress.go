@@ -82,8 +82,9 @@ type Options struct {
 
 	// Owner names the command that holds a port of the sandbox, empty when it
 	// cannot tell. It is called concurrently, while the connection is held,
-	// with a context of at most a second. Nil: nobody can tell.
-	Owner func(context.Context, uint16) string
+	// with a context of at most a second; a connection that is ready waits for
+	// it 100 ms at most. Nil: nobody can tell.
+	Owner func(context.Context, Socket) string
 
 	// Limits of everything the sandbox sends out and is sent. The zero value
 	// is DefaultLimits().
@@ -139,7 +140,7 @@ type Question struct {
 	Proto     policy.Proto
 	Rule      string // of the policy, that says ask
 	Reason    string
-	LocalPort uint16 // the sandbox's
+	Socket    Socket // the sandbox's
 }
 
 // Kind classifies an Error.

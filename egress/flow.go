@@ -54,6 +54,7 @@ type flow struct {
 	gateway *Gateway
 	to      endpoint
 	from    uint16 // the sandbox's port
+	socket  Socket // whose that is; unset when nobody needs to know
 	begin   time.Time
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -121,13 +122,6 @@ func (g *Gateway) newFlow(to endpoint, from uint16) (*flow, *refusal) {
 	f.asking = f.verdict.Action == policy.Ask
 	g.flows[f] = struct{}{}
 	g.users.Add(1)
-	// Looking for owners costs more than carrying: a burst of connections is not
-	// slowed down by it. Who asks a person is always looked for.
-	if g.opts.Owner != nil && (f.asking || g.admittedRate.Allow()) {
-		g.users.Add(1)
-		f.sought = make(chan struct{})
-		go f.lookForOwner()
-	}
 	return f, nil
 }
 

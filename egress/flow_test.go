@@ -79,20 +79,7 @@ func (a *away) serve(t testing.TB, name, at string, f func(*net.TCPConn)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				f(c.(*net.TCPConn))
-			})
-		}
-	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
+	accept(t, l, func(c net.Conn) { f(c.(*net.TCPConn)) })
 	to := netip.MustParseAddrPort(at)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -403,7 +390,7 @@ func TestAsks(t *testing.T) {
 	if a := rec.wait(t, verdictOf("allow", "a.example.org")); a.Reason != "granted when asked" {
 		t.Errorf("recorded %+v", a)
 	}
-	if q := <-questions; q.Name != "a.example.org" || q.Port != 22 || q.LocalPort == 0 || len(questions) != 1 {
+	if q := <-questions; q.Name != "a.example.org" || q.Port != 22 || q.Socket.Local.Port() == 0 || len(questions) != 1 {
 		t.Errorf("asked %+v and %d others, want one other", q, len(questions))
 	}
 }
@@ -415,7 +402,7 @@ func TestOwner(t *testing.T) {
 	out.serve(t, "a.example.org", "93.184.215.14:22", func(*net.TCPConn) {})
 	ns, _, rec := owned(t, egress.Options{Host: out,
 		Policy: compile(t, policy.Document{Rules: []policy.Rule{tcpTo("a.example.org", 22)}}),
-		Owner:  func(_ context.Context, port uint16) string { return fmt.Sprintf("call-%d", port) }})
+		Owner:  func(_ context.Context, s egress.Socket) string { return fmt.Sprintf("call-%d", s.Local.Port()) }})
 	mustReach(t, ns, "a.example.org", 22).Close()
 	reach(t, ns, "a.example.org", 23)
 	for _, verdict := range []string{"allow", "deny"} {

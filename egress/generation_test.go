@@ -133,7 +133,7 @@ func TestTurmoil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, e := simulated(t, Options{Host: &stillHost{}, Limits: Limits{Connections: 5, PerSecond: 1 << 30},
 			Ask:   func(context.Context, Question) bool { return true },
-			Owner: func(context.Context, uint16) string { return "a" }}, anySSH)
+			Owner: func(context.Context, Socket) string { return "a" }}, anySSH)
 		policies := []*policy.Policy{mustCompile(t, anySSH), mustCompile(t), mustCompile(t, askSSH)}
 		const workers, each = 8, 50
 		var wg sync.WaitGroup
@@ -145,6 +145,7 @@ func TestTurmoil(t *testing.T) {
 						f.record(refused)
 						continue
 					}
+					f.seekOwner()
 					err := f.connect()
 					if err == nil {
 						_, err = f.outside.Write(make([]byte, 10))
@@ -182,12 +183,18 @@ func TestTurmoil(t *testing.T) {
 // than a second.
 func TestOwnerTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, e := simulated(t, Options{Host: &stillHost{}, Owner: func(ctx context.Context, port uint16) string {
+		g, e := simulated(t, Options{Host: &stillHost{}, Owner: func(ctx context.Context, _ Socket) string {
 			<-ctx.Done()
 			return ""
 		}}, anySSH)
 		start := time.Now()
-		begin(t, g).end(errors.New("over"))
+		f := begin(t, g)
+		f.seekOwner()
+		f.awaitOwner()
+		if d := time.Since(start); d != ownerPatience {
+			t.Errorf("the connection waited for the owner for %v", d)
+		}
+		f.end(errors.New("over"))
 		if d := time.Since(start); d != ownerTimeout {
 			t.Errorf("looked for the owner for %v", d)
 		}
@@ -221,7 +228,7 @@ func idFrom(port uint16) stack.TransportEndpointID {
 // Many refusals do not become as many questions about who was refused.
 func TestOwnersOfRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, _ := simulated(t, Options{Owner: func(context.Context, uint16) string { return "a" }})
+		g, _ := simulated(t, Options{Owner: func(context.Context, Socket) string { return "a" }})
 		for round := range 3 {
 			n := 0
 			for g.mayFindOwner() {

@@ -51,7 +51,7 @@ func (g *Gateway) serveProxy(id stack.TransportEndpointID, inside *gonet.TCPConn
 		return
 	}
 	c := &insideConn{inside, ep}
-	v := &proxyConn{g: g, inside: c, to: destination(id), from: id.RemotePort}
+	v := &proxyConn{g: g, inside: c, to: destination(id), from: id.RemotePort, socket: socketOf(id)}
 	serveConn(g.ctx, c, v, func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
 	v.leave()
 	timeout := tcpip.TCPUserTimeoutOption(closeTimeout)
@@ -66,6 +66,7 @@ type proxyConn struct {
 	inside *insideConn
 	to     netip.AddrPort // the proxy, as the client knows it
 	from   uint16
+	socket Socket
 
 	web *web // of the last request's host; nil for none
 }
@@ -135,12 +136,14 @@ func (g *Gateway) written(host string, port uint16) (endpoint, error) {
 // cannot, the request has been answered and the result is nil.
 func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *flow {
 	f, refused := p.g.newFlow(to, p.from)
+	f.socket = p.socket
 	if refused != nil {
 		f.owner = p.owner()
 		f.record(refused)
 		p.answer(rw, r, to, refused)
 		return nil
 	}
+	f.seekOwner()
 	err := error(nil)
 	if r.Method != http.MethodConnect && f.verdict.Proto == policy.TLS {
 		err = &refusal{policy.Verdict{Rule: f.verdict.Rule, Reason: fmt.Sprintf("it allows TLS on port %d, and this is without", to.port)}}
@@ -156,6 +159,7 @@ func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *
 		p.answer(rw, r, to, err)
 		return nil
 	}
+	f.awaitOwner()
 	return f
 }
 
@@ -223,7 +227,7 @@ func (p *proxyConn) owner() string {
 		return ""
 	}
 	defer p.g.ownerFound()
-	return p.g.findOwner(p.g.ctx, p.from)
+	return p.g.findOwner(p.g.ctx, p.socket)
 }
 
 // tunnel is a client's connection to the proxy after CONNECT.

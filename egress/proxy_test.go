@@ -123,7 +123,7 @@ func TestProxyRefuses(t *testing.T) {
 	out.names["inner.example.com"] = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 	d := policy.Document{Rules: []policy.Rule{{Host: "*.example.com"}, tcpTo("*.example.com", 22), {CIDR: "93.184.215.14", Ports: []int{443}}}}
 	ns, g, rec := owned(t, egress.Options{Host: out, Policy: compile(t, d),
-		Owner: func(_ context.Context, port uint16) string { return fmt.Sprintf("call-%d", port) }})
+		Owner: func(_ context.Context, s egress.Socket) string { return fmt.Sprintf("call-%d", s.Local.Port()) }})
 	for in, want := range map[string]struct {
 		rule, reason, name string
 		port               uint16
@@ -249,7 +249,9 @@ func TestProxyAsks(t *testing.T) {
 	out.serve(t, "db.example.org", "93.184.215.16:5432", func(c *net.TCPConn) { io.WriteString(c, "hello") })
 	d := policy.Document{Rules: []policy.Rule{{Host: "*.example.org", Ports: []int{5432}, Proto: "tcp", Action: "ask"}}}
 	ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, d),
-		Ask: func(_ context.Context, q egress.Question) bool { return q.Name == "db.example.org" && q.LocalPort != 0 }})
+		Ask: func(_ context.Context, q egress.Question) bool {
+			return q.Name == "db.example.org" && q.Socket.Local.Port() != 0
+		}})
 	c, r := toProxy(t, ns)
 	if res, text := ask(t, c, r, "CONNECT", "CONNECT no.example.org:5432 HTTP/1.1\r\nHost: no.example.org:5432\r\n\r\n"); res.StatusCode != 403 {
 		t.Errorf("status %d, %s", res.StatusCode, text)

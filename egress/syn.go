@@ -17,16 +17,6 @@ import (
 )
 
 const (
-	// ownerTimeout bounds the search for who holds a connection.
-	ownerTimeout = time.Second
-	// maxOwners are looked for at once, and of refused connections
-	// refusedOwners in a second, so that many refusals do not become as many
-	// questions. A refusal does not wait for its turn.
-	maxOwners     = 8
-	refusedOwners = 20
-	// admittedOwners of those that are admitted are looked for in a second.
-	admittedOwners = 20
-
 	// synRetries is how often an answer to a SYN is repeated: a handshake
 	// that the sandbox does not finish ends after 15 seconds.
 	synRetries = 3
@@ -54,9 +44,13 @@ func (g *Gateway) onSYN(id stack.TransportEndpointID, pkt *stack.PacketBuffer) b
 		return true // a SYN once more: its answer is under way
 	}
 	f, refused := g.newFlow(g.endpoint(id), id.RemotePort)
+	f.socket = socketOf(id)
 	if refused != nil && !g.mayFindOwner() {
 		f.record(refused)
 		return false
+	}
+	if refused == nil {
+		f.seekOwner()
 	}
 	g.held[id] = held{f, refused}
 	if g.forwarder.HandlePacket(id, pkt) {
@@ -108,7 +102,7 @@ func (g *Gateway) serve(r *tcp.ForwarderRequest) {
 		delete(g.held, id)
 	}
 	if h.refused != nil {
-		f.owner = g.findOwner(g.ctx, f.from)
+		f.owner = g.findOwner(g.ctx, f.socket)
 		f.record(h.refused)
 		r.Complete(true)
 		answered()
@@ -121,6 +115,7 @@ func (g *Gateway) serve(r *tcp.ForwarderRequest) {
 		f.end(err)
 		return
 	}
+	f.awaitOwner()
 	err = f.answer(r)
 	answered()
 	if err == nil {
@@ -243,50 +238,6 @@ func (f *flow) closeOutside() {
 	if f.outside != nil {
 		_ = f.outside.Close() // all that was to be read has been
 	}
-}
-
-// mayFindOwner takes a turn to look for the owner of a refused connection,
-// when there is one. The caller calls ownerFound.
-func (g *Gateway) mayFindOwner() bool {
-	if g.opts.Owner == nil || !g.ownerRate.Allow() {
-		return false
-	}
-	select {
-	case g.owners <- struct{}{}:
-	default:
-		return false
-	}
-	if !g.use() {
-		<-g.owners
-		return false
-	}
-	return true
-}
-
-func (g *Gateway) ownerFound() {
-	<-g.owners
-	g.users.Done()
-}
-
-// lookForOwner finds who holds the flow while it is being made.
-func (f *flow) lookForOwner() {
-	g := f.gateway
-	defer g.users.Done()
-	ctx, cancel := context.WithTimeout(g.ctx, ownerTimeout)
-	defer cancel()
-	defer close(f.sought)
-	select {
-	case g.owners <- struct{}{}:
-		f.owner = g.findOwner(ctx, f.from)
-		<-g.owners
-	case <-ctx.Done():
-	}
-}
-
-func (g *Gateway) findOwner(ctx context.Context, port uint16) string {
-	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
-	defer cancel()
-	return g.opts.Owner(ctx, port)
 }
 
 // record writes down how the flow ended.

@@ -206,11 +206,15 @@ func (c *Client) Features(ctx context.Context) (Features, error) {
 	return f, err
 }
 
-// PortOwner returns the id of the command that holds a local TCP port, ""
-// when none does.
-func (c *Client) PortOwner(ctx context.Context, port int) (string, error) {
+// PortOwner returns the id of the command that holds a TCP socket, "" when none
+// does.
+func (c *Client) PortOwner(ctx context.Context, s Socket) (string, error) {
+	q := url.Values{"local": {fmt.Sprint(s.Local.Port())}}
+	if s.Local.IsValid() && s.Remote.IsValid() {
+		q = url.Values{"local": {s.Local.String()}, "remote": {s.Remote.String()}}
+	}
 	var o PortOwner
-	err := c.call(ctx, http.MethodGet, "/rein/port", url.Values{"local": {fmt.Sprint(port)}}, nil, &o)
+	err := c.call(ctx, http.MethodGet, "/rein/port", q, nil, &o)
 	return o.ID, err
 }
 

@@ -9,6 +9,7 @@
 package execd
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -294,8 +295,13 @@ type Cleared struct {
 	Processes int `json:"processes"`
 }
 
-// PortOwner is the answer of GET /rein/port?local=N: the command that holds a
-// socket with that local TCP port. ID is empty when none does.
+// Socket is a TCP socket inside. Of Local the port is needed; with both
+// addresses it is found at once, however many sockets there are.
+type Socket struct{ Local, Remote netip.AddrPort }
+
+// PortOwner is the answer of GET /rein/port?local=N, or local=ADDRESS:N and
+// remote=ADDRESS:N: the command that holds the TCP socket. ID is empty when none
+// does.
 type PortOwner struct {
 	Port int    `json:"port"`
 	ID   string `json:"id,omitempty"`

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"testing"
@@ -99,6 +100,40 @@ func BenchmarkStart(b *testing.B) {
 				<-p.Gone()
 				p.Stdout().Close()
 				p.Stderr().Close()
+			}
+		})
+	}
+}
+
+// BenchmarkPortOwner is the search for who holds a port, beside twenty commands
+// that hold none: by the port alone, and by both ends of a connection.
+func BenchmarkPortOwner(b *testing.B) {
+	r := serve(b, bestUser())
+	for i := range 20 {
+		start := execd.RunRequest{Command: "sleep 600", Background: true, Rein: &execd.RunOptions{ID: "idle" + strconv.Itoa(i)}}
+		if _, err := r.Run(b.Context(), start, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	port := opened(b, r, "server")
+	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	for _, s := range []struct {
+		name string
+		of   execd.Socket
+		id   string
+	}{
+		{"port", onPort(port), "server"},
+		{"connection", execd.Socket{Local: c.LocalAddr().(*net.TCPAddr).AddrPort(), Remote: c.RemoteAddr().(*net.TCPAddr).AddrPort()}, ""},
+	} {
+		b.Run(s.name, func(b *testing.B) {
+			for b.Loop() {
+				if id, err := r.PortOwner(b.Context(), s.of); err != nil || id != s.id {
+					b.Fatalf("owner of %v: %q %v", s.of, id, err)
+				}
 			}
 		})
 	}

@@ -3,6 +3,8 @@ package daemon
 import (
 	"io"
 	"syscall"
+
+	"github.com/rein-sh/rein/execd"
 )
 
 // Machine runs commands for the daemon: OS with real processes; the in-memory
@@ -120,9 +122,9 @@ type Reducer interface {
 // PortOwner is implemented by machines that can tell which command holds a
 // local TCP port.
 type PortOwner interface {
-	// PortOwner returns the id of the command that owns a socket with this
-	// local port, or "" when none does.
-	PortOwner(local int) (id string, err error)
+	// PortOwner returns the id of the command that owns the socket, or "" when
+	// none does.
+	PortOwner(execd.Socket) (id string, err error)
 }
 
 // StartError is a start that failed because of what was asked: a missing

@@ -57,6 +57,7 @@ type OS struct {
 	wg     sync.WaitGroup
 
 	wardens atomic.Uint64 // made so far
+	diag    atomic.Bool   // the kernel tells of single sockets, see socketInode
 
 	gate      sync.RWMutex // read-locked while a command is started
 	stopped   map[int]bool // between Stop and Continue: processes that were stopped already

@@ -91,7 +91,7 @@ func (k *keeper) wayOut() (egress.Options, error) {
 // ask puts the gateway's question to an owner.
 func (k *keeper) ask(ctx context.Context, q egress.Question) bool {
 	out := sandbox.Question{Name: q.Name, Port: int(q.Port), Proto: string(q.Proto), Rule: q.Rule, Reason: q.Reason,
-		CallID: k.ports.find(ctx, q.LocalPort)}
+		CallID: k.ports.find(ctx, q.Socket)}
 	if q.Address.IsValid() {
 		out.Address = q.Address.String()
 	}
@@ -178,7 +178,7 @@ func (p *portOwner) use(g *egress.Gateway) { p.gateway.Store(g) }
 
 // find is the gateway's egress.Options.Owner. What execd says comes from the
 // sandbox: what cannot be an id of a call is nobody's.
-func (p *portOwner) find(ctx context.Context, port uint16) string {
+func (p *portOwner) find(ctx context.Context, s egress.Socket) string {
 	if p.gateway.Load() == nil {
 		return ""
 	}

@@ -1,0 +1,59 @@
+package local_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/rein-sh/rein/sandbox"
+)
+
+// Also what ends within milliseconds is known by the port it came from: its
+// connection is made when it is.
+func TestShortConnectionsByPort(t *testing.T) {
+	const connections, late = 20, 2 // a machine under load may be late
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+			defer server.Close()
+			port := server.Listener.Addr().(*net.TCPAddr).Port
+			p := networked(t, runtime)
+			s := connected(t, p, to(port, "yes.test"), nil)
+			run(t, s, "sleep 60 >/dev/null 2>&1 &") // another one, that does nothing
+			calls := map[string]bool{}
+			for range connections {
+				r := run(t, s, fmt.Sprintf("curl -sS http://yes.test:%d/", port))
+				if string(r.Stdout.Head) != "hello" {
+					t.Fatalf("%q %q", r.Stdout.Head, r.Stderr.Head)
+				}
+				calls[r.CallID] = true
+			}
+			var records []sandbox.NetworkRecord
+			eventually(t, "every connection is on record", func() bool {
+				log, err := p.NetworkRecords(t.Context(), s.ID(), 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				records = log.Records
+				return len(records) == connections
+			})
+			for _, r := range records {
+				if r.How == sandbox.ByPort {
+					if !calls[r.CallID] {
+						t.Errorf("%+v is of a call that was not made, or made another one", r)
+					}
+					delete(calls, r.CallID)
+				}
+			}
+			if len(calls) > late {
+				t.Errorf("%d of %d connections are not attributed by their port", len(calls), connections)
+			}
+			if err := s.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
