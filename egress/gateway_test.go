@@ -94,6 +94,12 @@ func serve(t testing.TB, ns *netns, f func(net.Conn)) (port int) {
 		l, err = net.Listen("tcp4", egress.Sandbox4+":0")
 		return err
 	})
+	accept(t, l, f)
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// accept hands every connection to f, until the test ends.
+func accept(t testing.TB, l net.Listener, f func(net.Conn)) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -108,7 +114,6 @@ func serve(t testing.TB, ns *netns, f func(net.Conn)) (port int) {
 		}
 	})
 	t.Cleanup(func() { l.Close(); wg.Wait() })
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func echo(c net.Conn) { io.Copy(c, c) }

@@ -94,21 +94,10 @@ func shouter(t testing.TB) netip.AddrPort {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer c.Close()
-				b, _ := io.ReadAll(c)
-				io.WriteString(c, strings.ToUpper(string(b)))
-			})
-		}
+	accept(t, l, func(c net.Conn) {
+		b, _ := io.ReadAll(c)
+		io.WriteString(c, strings.ToUpper(string(b)))
 	})
-	t.Cleanup(func() { l.Close(); all.Wait() })
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
