@@ -107,16 +107,22 @@ func TestMountWithSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		linked := dir + ".link"
+		t.Cleanup(func() { os.Remove(linked) })
+		if err := os.Symlink(dir, linked); err != nil {
+			t.Fatal(err)
+		}
 		for _, runtime := range runtimes {
-			for _, writable := range []bool{false, true} {
+			for _, m := range []sandbox.Mount{{Source: dir}, {Source: dir, Writable: true}, {Source: linked, Writable: true}} {
 				p := provider(t, runtime)
-				info, err := p.Create(t.Context(), sandbox.Spec{TTL: time.Minute, Mounts: []sandbox.Mount{{Source: dir, Target: "/data", Writable: writable}}})
-				refused := runtime == "runc" && (writable || os.Geteuid() != 0)
+				m.Target = "/data"
+				info, err := p.Create(t.Context(), sandbox.Spec{TTL: time.Minute, Mounts: []sandbox.Mount{m}})
+				refused := runtime == "runc" && (m.Writable || os.Geteuid() != 0)
 				switch {
-				case refused && (err == nil || !strings.Contains(err.Error(), name+" is a ")):
-					t.Errorf("%s, a %s, writable %v: %v, want it refused", runtime, kind, writable, err)
+				case refused && (err == nil || !strings.Contains(err.Error(), m.Source+"/below/"+kind+" is a ")):
+					t.Errorf("%s, a %s, %+v: %v, want it refused", runtime, kind, m, err)
 				case !refused && err != nil:
-					t.Errorf("%s, a %s, writable %v: %v", runtime, kind, writable, err)
+					t.Errorf("%s, a %s, %+v: %v", runtime, kind, m, err)
 				}
 				if err == nil {
 					if err := p.Kill(t.Context(), info.ID); err != nil {

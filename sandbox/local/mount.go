@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -84,24 +86,38 @@ func emptyUserNamespace(id int) (*os.File, error) {
 // mostSearched is how many files of a mount are looked at.
 const mostSearched = 1 << 20
 
-// refuseSockets fails when the mount holds a socket or a FIFO. One that is made
-// later it cannot know of.
-func refuseSockets(source string) error {
+// refuseSockets fails when the mount that was opened, wherever links at source led,
+// is or holds a socket or a FIFO. One that is made later it cannot know of.
+func refuseSockets(fd int, source string) error {
+	root := "/proc/self/fd/" + strconv.Itoa(fd)
+	st, err := os.Stat(root)
+	if err != nil {
+		return err
+	}
+	if !st.IsDir() {
+		return refuseSocket(source, st.Mode())
+	}
 	seen := 0
-	return filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(root+"/.", func(name string, d fs.DirEntry, err error) error {
 		seen++
 		switch {
 		case errors.Is(err, fs.ErrPermission) && unix.Access(name, unix.X_OK) != nil, errors.Is(err, fs.ErrNotExist):
 			return nil // nor can the sandbox's user enter it, or it is gone
 		case err != nil:
 			return fmt.Errorf("it cannot be searched for sockets: %w", err)
-		case d.Type()&fs.ModeSocket != 0:
-			return fmt.Errorf("%s is a socket: commands could connect to it", name)
-		case d.Type()&fs.ModeNamedPipe != 0:
-			return fmt.Errorf("%s is a FIFO: commands could write to it", name)
 		case seen > mostSearched:
 			return fmt.Errorf("it holds more than %d files, too many to be searched for sockets", mostSearched)
 		}
-		return nil
+		return refuseSocket(filepath.Join(source, strings.TrimPrefix(name, root)), d.Type())
 	})
+}
+
+func refuseSocket(name string, kind fs.FileMode) error {
+	switch {
+	case kind&fs.ModeSocket != 0:
+		return fmt.Errorf("%s is a socket: commands could connect to it", name)
+	case kind&fs.ModeNamedPipe != 0:
+		return fmt.Errorf("%s is a FIFO: commands could write to it", name)
+	}
+	return nil
 }

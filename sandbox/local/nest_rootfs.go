@@ -54,7 +54,7 @@ func openMounts(cfg *nestConfig) ([]int, error) {
 				Hint: "commands run as an unprivileged user that owns no file of the host: let others read it, and write it where the mount is writable, or copy it in with --workspace"}
 		}
 		if cfg.Runtime.Kind == kindRunc && cfg.closed[i] < 0 {
-			if err := refuseSockets(m.Source); err != nil {
+			if err := refuseSockets(fd, m.Source); err != nil {
 				return nil, &sandbox.Error{Kind: sandbox.KindDenied, Op: "mount", Subject: m.Source, Err: err,
 					Hint: "use --runtime gvisor, which opens no socket of the host, mount a directory without, or copy it in with --workspace"}
 			}
