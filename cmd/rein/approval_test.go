@@ -15,10 +15,11 @@ import (
 )
 
 // webhookCommand DECISION starts a webhook at $WEBHOOK_URL that answers so with
-// the key in $REIN_APPROVAL_KEY; "unsigned" approves without a signature.
+// the key in $REIN_APPROVAL_KEY; "unsigned" approves without a signature, and
+// "late" does not answer as long as it is waited for.
 func webhookCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: webhook approve|deny|unsigned")
+		ts.Fatalf("usage: webhook approve|deny|unsigned|late")
 	}
 	key := secret.New("webhook", ts.Getenv("REIN_APPROVAL_KEY"))
 	decision := args[0]
@@ -32,6 +33,10 @@ func webhookCommand(ts *testscript.TestScript, neg bool, args []string) {
 		var q struct{ Question approval.Question }
 		if err := json.Unmarshal(body, &q); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if decision == "late" {
+			<-r.Context().Done()
 			return
 		}
 		said := map[string]string{"id": q.Question.ID, "nonce": nonce, "decision": decision, "by": "test"}
