@@ -132,8 +132,13 @@ var trustKept = []string{"ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted"}
 // maxKept bounds what is copied of one of them, in bytes.
 const maxKept = 16 << 20
 
-// copyKept copies a directory of certificates: files, and links as they are.
+// copyKept copies a directory of certificates, to which from may be a link: files,
+// and links as they are.
 func copyKept(from, to string) error {
+	from, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return err
+	}
 	left := int64(maxKept)
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,23 @@ func TestSubjectHash(t *testing.T) {
 		if got, err := subjectHash(certs[0].RawSubject); got+".0" != filepath.Base(link) || err != nil {
 			t.Errorf("%s is %s, %v", link, got, err)
 		}
+	}
+}
+
+// A directory of certificates that is a link, as on Fedora, is copied as the one
+// it leads to.
+func TestCopyKeptLink(t *testing.T) {
+	dir := t.TempDir()
+	real, from, to := filepath.Join(dir, "pki"), filepath.Join(dir, "certs"), filepath.Join(dir, "to")
+	if err := errors.Join(os.Mkdir(real, 0o755), os.Mkdir(to, 0o755), os.WriteFile(filepath.Join(real, "a.pem"), []byte(oneCompany), 0o644),
+		os.Symlink("a.pem", filepath.Join(real, "523961a1.0")), os.Symlink("pki", from)); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyKept(from, to); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(to, "523961a1.0")); err != nil || string(b) != oneCompany {
+		t.Errorf("%q, %v", b, err)
 	}
 }
 
