@@ -108,30 +108,32 @@ func (n networkPolicy) equal(got *networkPolicy) bool {
 	})
 }
 
-// wider reports whether everything that old lets out is let out by t, too.
-func (t translated) wider(old networkPolicy) bool {
+// narrows says by which rule t lets out less than old, or may; empty: everything
+// that old lets out is let out by t, too.
+func (t translated) narrows(old networkPolicy) string {
 	if t.equal(&old) {
-		return true
+		return ""
 	}
 	denies := func(r egressRule) bool { return r.Action != policy.ActionAllow }
-	if t.ordered && slices.ContainsFunc(t.Egress, denies) {
-		return false // by the order it may or may not be
-	}
 	for _, r := range t.Egress {
 		if denies(r) && !slices.Contains(old.Egress, r) {
-			return false
+			return "a rule would deny " + r.Target
 		}
 	}
 	for _, r := range old.Egress {
 		if !denies(r) && !slices.Contains(t.Egress, r) {
-			return false
+			return "no rule would allow " + r.Target + " any more"
 		}
 	}
-	return true
+	if i := slices.IndexFunc(t.Egress, denies); t.ordered && i >= 0 { // by the order it may or may not be
+		return "the rule that denies " + t.Egress[i].Target + " may come to hold for more, by the order of the rules"
+	}
+	return ""
 }
 
-// SetNetwork widens the policy of a live sandbox. A narrower one is refused: a
-// sidecar lets open connections go on.
+// SetNetwork widens the policy of a live sandbox. A narrower one is refused
+// before anything changes: a sidecar would take it, but lets open connections go
+// on, which Networker does not, and has no way to end them.
 func (p *Provider) SetNetwork(ctx context.Context, id string, d policy.Document) (uint64, error) {
 	const op = "change the network"
 	fail := func(kind sandbox.Kind, hint, format string, args ...any) (uint64, error) {
@@ -163,9 +165,9 @@ func (p *Provider) SetNetwork(ctx context.Context, id string, d policy.Document)
 		return fail(sandbox.KindHost, "", "%w", err)
 	case !p.settled(ctx, id, &rec):
 		return fail(sandbox.KindUnavailable, "", "what became of the last change of its policy is not known")
-	case !want.wider(rec.policy()):
+	case want.narrows(rec.policy()) != "":
 		return fail(sandbox.KindUnsupported, "rein sandbox kill "+id+", and create it with the narrower policy",
-			"the policy is not wider than the one in force, and a sidecar of OpenSandbox lets open connections go on")
+			"%s, and a sidecar of OpenSandbox lets open connections go on", want.narrows(rec.policy()))
 	case want.addresses && rec.Network != enforcedNFT:
 		return fail(sandbox.KindUnsupported, `set mode = "dns+nft" under [egress] of the server`, "rules about addresses are not kept with enforcement %q", rec.Network)
 	}

@@ -149,15 +149,27 @@ func TestPolicyOfALiveSandbox(t *testing.T) {
 	if err != nil || generation != 2 {
 		t.Errorf("a wider policy: generation %d, %v", generation, err)
 	}
-	for name, d := range map[string]policy.Document{
-		"one name less":  rules(policy.Rule{Host: "a.example"}),
-		"one denial":     rules(append(wider.Rules, policy.Rule{Host: "x.b.example", Action: "deny"})...),
-		"nothing":        {},
-		"not translated": rules(append(wider.Rules, policy.Rule{Host: "c.example", Proto: "tls"})...),
+	denied := rules(append(wider.Rules, policy.Rule{Host: "x.b.example", Action: "deny"})...)
+	ordered := denied
+	ordered.Mode = policy.ModeOrdered
+	asked := s.Count(opensandboxtest.Policy)
+	for name, c := range map[string]struct {
+		document policy.Document
+		says     string
+	}{
+		"one name less":  {rules(policy.Rule{Host: "a.example"}), "no rule would allow b.example any more"},
+		"one denial":     {denied, "a rule would deny x.b.example"},
+		"in order":       {ordered, "a rule would deny x.b.example"},
+		"nothing":        {policy.Document{}, "no rule would allow b.example any more"},
+		"not translated": {rules(append(wider.Rules, policy.Rule{Host: "c.example", Proto: "tls"})...), "network.rules[2]"},
 	} {
-		if _, err := p.SetNetwork(t.Context(), info.ID, d); sandbox.KindOf(err) != sandbox.KindUnsupported || sandbox.HintOf(err) == "" {
+		if _, err := p.SetNetwork(t.Context(), info.ID, c.document); sandbox.KindOf(err) != sandbox.KindUnsupported || sandbox.HintOf(err) == "" ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if n := s.Count(opensandboxtest.Policy); n != asked {
+		t.Errorf("a refusal has asked the sidecar %d times", n-asked)
 	}
 	if _, err := p.SetNetwork(t.Context(), info.ID, rules(policy.Rule{Host: "*.com"})); sandbox.KindOf(err) != sandbox.KindInvalid {
 		t.Errorf("invalid: %v", err)
