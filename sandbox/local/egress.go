@@ -184,7 +184,7 @@ func (p *portOwner) find(ctx context.Context, s egress.Socket) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, portOwnerTimeout)
 	defer cancel()
-	id, err := p.client.PortOwner(ctx, int(port))
+	id, err := p.client.PortOwner(ctx, execd.Socket(s))
 	if err != nil || !execd.ValidID(id) {
 		return ""
 	}
