@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -89,6 +89,9 @@ func splitHost(text string) (string, uint16, error) {
 	const hint = "rein egress test HOST[:PORT], such as api.example.com or [2001:db8::1]:443"
 	if _, err := policy.ParseAddr(text); err == nil {
 		return text, 0, nil
+	}
+	if strings.Contains(text, "://") {
+		return "", 0, usage(cmp.Or(ofURL(text, false), hint), "%s is a URL", cleanLine(text))
 	}
 	host, port, ok := cutLast(text, ":")
 	if !ok {
@@ -211,6 +214,7 @@ func tried(path string) ([]policy.Seen, error) {
 	}
 	defer f.Close()
 	var seen []policy.Seen
+	had := map[policy.Seen]bool{}
 	for rec, err := range audit.Records(f) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
@@ -226,7 +230,8 @@ func tried(path string) ([]policy.Seen, error) {
 		if addr, err := netip.ParseAddr(n.Address); err == nil {
 			one.Addr = addr
 		}
-		if !slices.Contains(seen, one) {
+		if !had[one] {
+			had[one] = true
 			seen = append(seen, one)
 		}
 	}

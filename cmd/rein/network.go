@@ -37,6 +37,9 @@ func (o opening) onto(d policy.Document) (policy.Document, error) {
 	d.Origin = policy.OriginHost
 	alone := policy.Document{Origin: policy.OriginHost}
 	for _, name := range o.bundles {
+		if slices.Contains(d.Bundles, name) || slices.Contains(alone.Bundles, name) {
+			continue // it is open already
+		}
 		if err := judged("--bundle "+name, policy.Document{Origin: policy.OriginHost, Bundles: []string{name}}); err != nil {
 			return d, err
 		}
@@ -45,6 +48,9 @@ func (o opening) onto(d policy.Document) (policy.Document, error) {
 	for _, text := range o.allow {
 		r, err := parseTarget(text)
 		if err != nil {
+			return d, usage(hintOf(err), "--allow %s: %s", text, err)
+		}
+		if err := unspoken(r); err != nil {
 			return d, usage(hintOf(err), "--allow %s: %s", text, err)
 		}
 		if err := judged("--allow "+text, policy.Document{Origin: policy.OriginHost, Rules: []policy.Rule{r}}); err != nil {
@@ -76,6 +82,9 @@ func judged(said string, d policy.Document) error {
 func parseTarget(text string) (r policy.Rule, err error) {
 	const hint = "such as api.example.com, db.example.com:5432/tcp, 192.0.2.0/24:22/tcp or [2001:db8::1]:443"
 	host := text
+	if strings.Contains(text, "://") {
+		return r, withHint(errors.New("it is a URL"), cmp.Or(ofURL(text, true), hint))
+	}
 	if before, proto, ok := cutLast(text, "/"); ok {
 		if _, err := strconv.Atoi(proto); err != nil { // else it is the length of a range
 			host, r.Proto = before, proto
@@ -115,6 +124,33 @@ func parseTarget(text string) (r policy.Rule, err error) {
 		return r, withHint(errors.New("it names no host"), hint)
 	}
 	return r, nil
+}
+
+// ofURL is how the host of a URL is written, with its protocol if that is to be
+// said where it is not the usual one of the port; empty when it has no host.
+func ofURL(text string, proto bool) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		return ""
+	}
+	said := "write " + u.Host
+	if spoken := map[string]string{"http": "http", "https": "tls"}[u.Scheme]; proto && spoken != "" && u.Port() != "" {
+		said += "/" + spoken
+	}
+	return said
+}
+
+// unspoken is why what is spoken on a port has to be said.
+func unspoken(r policy.Rule) error {
+	if r.Proto != "" || len(r.Ports) != 1 || r.Ports[0] == 80 || r.Ports[0] == 443 {
+		return nil
+	}
+	target := fmt.Sprintf("%s:%d", r.Host+r.CIDR, r.Ports[0]) // one of both
+	if strings.Contains(r.CIDR, ":") {
+		target = fmt.Sprintf("[%s]:%d", r.CIDR, r.Ports[0])
+	}
+	return withHint(fmt.Errorf("what is spoken on port %d must be said", r.Ports[0]),
+		fmt.Sprintf("write %s/tls or /http, whose names are checked, or %s/tcp", target, target))
 }
 
 func cutLast(s, sep string) (before, after string, ok bool) {

@@ -28,7 +28,18 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%s: %v %s", text, err, diff)
 		}
 	}
-	for _, text := range []string{"", ":443", "example.com:https", "example.com:0", "example.com:70000", "[example.com]:443"} {
+	for text, hint := range map[string]string{
+		"https://example.com":           "write example.com",
+		"https://example.com:8443/x/y":  "write example.com:8443/tls",
+		"http://user@example.com:80/":   "write example.com:80/http",
+		"http://[2001:db8::1]:8080/tcp": "write [2001:db8::1]:8080/http",
+		"git://example.com":             "write example.com",
+	} {
+		if _, err := parseTarget(text); err == nil || hintOf(err) != hint {
+			t.Errorf("%s: %v, hint %q", text, err, hintOf(err))
+		}
+	}
+	for _, text := range []string{"https://", "", ":443", "example.com:https", "example.com:0", "example.com:70000", "[example.com]:443"} {
 		if r, err := parseTarget(text); err == nil {
 			t.Errorf("%q is %+v", text, r)
 		}
@@ -47,6 +58,20 @@ func TestOpening(t *testing.T) {
 	base.Mode = policy.ModeOrdered
 	if d, err := (opening{allow: []string{"evil.example"}}).onto(base); err != nil || d.Rules[0].Action != "" {
 		t.Errorf("%+v %v", d, err)
+	}
+	if d, err := (opening{bundles: []string{"npm", "pypi", "pypi"}}).onto(base); err != nil || len(d.Bundles) != 2 {
+		t.Errorf("bundles that are open already: %+v %v", d.Bundles, err)
+	}
+	for text, hint := range map[string]string{
+		"a.example:22":         "write a.example:22/tls or /http, whose names are checked, or a.example:22/tcp",
+		"[2001:db8::1]:22":     "write [2001:db8::1]:22/tls or /http, whose names are checked, or [2001:db8::1]:22/tcp",
+		"a.example,b.example":  "one host each",
+		"a.example:443/https":  "write tls; known: tls, http, tcp",
+		"https://a.example/v1": "write a.example",
+	} {
+		if _, err := (opening{allow: []string{text}}).onto(policy.Document{}); err == nil || hintOf(err) != hint {
+			t.Errorf("%s: %v, hint %q", text, err, hintOf(err))
+		}
 	}
 	for _, o := range []opening{
 		{allow: []string{"a.example:22"}}, {allow: []string{"*.co.uk"}}, {allow: []string{"169.254.169.254"}}, {allow: []string{"a_b"}},

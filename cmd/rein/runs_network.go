@@ -42,6 +42,9 @@ func (a *app) runsNetworkCommand(use, short, long string, change func(*control.C
 		if err == nil && words[0] == policy.ActionDeny && r.Proto != "" {
 			err = withHint(fmt.Errorf("what is denied is so whatever is spoken"), "leave /"+r.Proto+" out")
 		}
+		if err == nil && words[0] == policy.ActionAllow {
+			err = unspoken(r)
+		}
 		if err != nil {
 			return usage(hintOf(err), "%s: %s", args[1], err)
 		}

@@ -77,7 +77,7 @@ func badByte(name string, at int) error {
 	if _, err := ParseAddr(name); err == nil {
 		return &NameError{Input: name, Reason: "is an address", Hint: "a rule for an address has cidr:", Address: true}
 	}
-	e := &NameError{Input: name, Reason: fmt.Sprintf("has %q, and only letters, digits, hyphens and dots may be in a name", name[at:at+1])}
+	e := &NameError{Input: name, Hint: alone(name), Reason: fmt.Sprintf("has %q, and only letters, digits, hyphens and dots may be in a name", name[at:at+1])}
 	if name[at] >= 0x80 {
 		e.Reason = "has bytes beyond ASCII"
 		if ascii, err := idna.Lookup.ToASCII(name); err == nil && ascii != name {
@@ -85,6 +85,34 @@ func badByte(name string, at int) error {
 		}
 	}
 	return e
+}
+
+// alone says how the name within a text that is more than a name is written:
+// within a URL, before a port, or beside others.
+func alone(text string) string {
+	if _, err := netip.ParsePrefix(text); err == nil {
+		return "a rule for a range has cidr:"
+	}
+	_, rest, isURL := strings.Cut(text, "://")
+	if !isURL {
+		rest = text
+	}
+	rest, _, _ = strings.Cut(rest, "/")
+	host, port, hasPort := strings.Cut(rest, ":")
+	if strings.Contains(host, ",") {
+		return "one host each"
+	}
+	if host == text { // it is no more than a name
+		return ""
+	}
+	name, err := Canonical(host)
+	switch n, e := strconv.ParseUint(port, 10, 16); {
+	case err != nil || hasPort && e != nil:
+		return ""
+	case hasPort:
+		return fmt.Sprintf("the port stands apart: host: %s, ports: [%d]", name, n)
+	}
+	return "write the host alone: " + name
 }
 
 // checkPunycode refuses labels that decode to what would be encoded otherwise:

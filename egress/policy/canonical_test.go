@@ -79,9 +79,23 @@ func TestCanonical(t *testing.T) {
 			t.Errorf("%q: Address is %v", in, e.Address)
 		}
 	}
-	_, err := policy.Canonical("bücher.example")
-	if e, _ := errors.AsType[*policy.NameError](err); e == nil || e.Hint != "write xn--bcher-kva.example" {
-		t.Errorf("%+v", err)
+	for in, hint := range map[string]string{
+		"bücher.example":              "write xn--bcher-kva.example",
+		"https://api.example.com/v1":  "write the host alone: api.example.com",
+		"api.example.com/v1":          "write the host alone: api.example.com",
+		"http://API.example.com:8080": "the port stands apart: host: api.example.com, ports: [8080]",
+		"api.example.com:443":         "the port stands apart: host: api.example.com, ports: [443]",
+		"10.0.0.0/8":                  "a rule for a range has cidr:",
+		"a.example,b.example":         "one host each",
+		"a_b.example":                 "",
+		"a_b.example:443":             "",
+		"a.example:https":             "",
+		"a.example:70000":             "",
+	} {
+		_, err := policy.Canonical(in)
+		if e, _ := errors.AsType[*policy.NameError](err); e == nil || e.Hint != hint {
+			t.Errorf("%q: %+v", in, err)
+		}
 	}
 }
 

@@ -229,7 +229,7 @@ func (c *compiler) ports(path string, r Rule, out *rule) {
 	switch proto {
 	case "", TLS, HTTP, TCP:
 	default:
-		c.fault(path+".proto", "known: tls, http, tcp", "%s is not known", quote(r.Proto))
+		c.fault(path+".proto", protoHint(r.Proto), "%s is not known", quote(r.Proto))
 		return
 	}
 	filters := len(r.Methods)+len(r.Paths) > 0
@@ -271,6 +271,18 @@ func (c *compiler) ports(path string, r Rule, out *rule) {
 		}
 		out.ports = append(out.ports, of)
 	}
+}
+
+// protoHint is what to write instead of a protocol that is not known.
+func protoHint(said string) string {
+	const known = "known: tls, http, tcp"
+	switch strings.ToLower(said) {
+	case "https":
+		return "write tls; " + known
+	case "udp", "quic", "icmp":
+		return known + "; nothing else leaves"
+	}
+	return known
 }
 
 // spoken is what is spoken on a port: what is said, or the usual; empty when

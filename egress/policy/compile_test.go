@@ -111,6 +111,9 @@ func TestCompileFaults(t *testing.T) {
 		{"path", one(policy.Rule{Host: "a.example", Proto: "http", Paths: []string{"/a", "b"}}), "rules[0].paths[1]", "no path", ""},
 		{"path with dots", one(policy.Rule{Host: "a.example", Proto: "http", Paths: []string{"/a/../b"}}), "rules[0].paths[0]", "no path", ""},
 		{"path with stars", one(policy.Rule{Host: "a.example", Proto: "http", Paths: []string{"/*/b"}}), "rules[0].paths[0]", "no path", ""},
+		{"https", one(policy.Rule{Host: "a.example", Proto: "https"}), "rules[0].proto", `"https" is not known`, "write tls"},
+		{"udp", one(policy.Rule{Host: "a.example", Proto: "udp"}), "rules[0].proto", `"udp" is not known`, "nothing else leaves"},
+		{"URL", one(policy.Rule{Host: "https://a.example/"}), "rules[0].host", `has ":"`, "write the host alone: a.example"},
 		{"many", policy.Document{Rules: make([]policy.Rule, policy.MaxRules+1)}, "rules", "more than 4096", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
