@@ -147,6 +147,44 @@ func TestNetworkOfALiveRun(t *testing.T) {
 	}
 }
 
+// Allowing a host takes back that it was denied, and closes nothing of it.
+func TestAllowClosesNothing(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	g := &gateway{Provider: o.Provider}
+	o.Provider = g
+	asking(t, o, func(ctx context.Context, _ *run.Session, c *control.Client) {
+		change := func(do func(context.Context, control.Host) (control.NetworkChange, error), h control.Host) {
+			if _, err := do(ctx, h); err != nil {
+				t.Errorf("%+v: %v", h, err)
+			}
+		}
+		const host = "db.example.com"
+		change(c.Allow, control.Host{Host: host, Port: 5432, Proto: "tcp"})
+		change(c.Allow, control.Host{Host: host, Proto: "http"})
+		change(c.Allow, control.Host{Host: host, Proto: "tls"})
+		change(c.Allow, control.Host{Host: host})
+		for _, port := range []uint16{5432, 443, 80} {
+			if !g.allows(host, port) {
+				t.Errorf("port %d is closed", port)
+			}
+		}
+		change(c.Deny, control.Host{Host: host, Port: 5432})
+		change(c.Allow, control.Host{Host: host, Port: 5432, Proto: "tls"})
+		if !g.allows(host, 5432) || !g.allows(host, 443) {
+			t.Error("allowed again, and closed")
+		}
+		change(c.Deny, control.Host{Host: host})
+		if g.allows(host, 5432) || g.allows(host, 443) {
+			t.Error("denied, and open")
+		}
+		change(c.Allow, control.Host{Host: host})
+		if g.allows(host, 5432) || !g.allows(host, 443) {
+			t.Error("what was denied as a whole is allowed on the usual ports")
+		}
+	})
+}
+
 // Of a policy in which the first rule counts, the newest change is the first.
 func TestOrderedNetworkOfALiveRun(t *testing.T) {
 	t.Parallel()
