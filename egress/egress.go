@@ -80,7 +80,7 @@ type Options struct {
 	// refuses.
 	Ask func(context.Context, Question) bool
 
-	// Owner names the command that holds a port of the sandbox, empty when it
+	// Owner names the command that holds a socket of the sandbox, empty when it
 	// cannot tell. It is called concurrently, while the connection is held,
 	// with a context of at most a second; a connection that is ready waits for
 	// it 100 ms at most. Nil: nobody can tell.
@@ -89,6 +89,10 @@ type Options struct {
 	// Limits of everything the sandbox sends out and is sent. The zero value
 	// is DefaultLimits().
 	Limits Limits
+
+	// HostMeter counts what this gateway takes together with others. It must
+	// stay open until Close has returned. Nil: nothing is shared.
+	HostMeter *HostMeter
 
 	// Record is called with what was refused or has ended, in order, never concurrently,
 	// from a goroutine of the gateway. Required. While it is slow, attempts

@@ -57,6 +57,7 @@ type Gateway struct {
 	admittedRate *rate.Limiter // and of those for admitted ones
 	forwarder    *tcp.Forwarder
 	heldMu       sync.Mutex
+	lookups      chan struct{} // one for each HTTPS record being looked up
 	held         map[stack.TransportEndpointID]held
 	known        *known
 	settling     sync.RWMutex // read-locked by flows from their end until that is on record
@@ -111,9 +112,10 @@ func New(o Options) (*Gateway, error) {
 // newGateway is a gateway without a stack, which records nothing yet.
 func newGateway(ctx context.Context, cancel context.CancelFunc, o Options) *Gateway {
 	return &Gateway{opts: o, ctx: ctx, cancel: cancel,
-		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits())), handlers: handlers(), buffers: newBuffers(),
+		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits()), o.HostMeter), handlers: handlers(), buffers: newBuffers(),
 		owners: make(chan struct{}, maxOwners), ownerRate: rate.NewLimiter(refusedOwners, refusedOwners),
 		admittedRate: rate.NewLimiter(admittedOwners, admittedOwners),
+		lookups:      make(chan struct{}, maxHTTPS),
 		held:         map[stack.TransportEndpointID]held{}, known: newKnown(),
 		policy: o.Policy, generation: 1, asks: newAsks(), flows: map[*flow]struct{}{}}
 }

@@ -111,6 +111,7 @@ func (l Limits) under(p policy.Limits) Limits {
 
 // meter counts what the limits bound.
 type meter struct {
+	host  *HostMeter    // nil: nothing is shared
 	dials chan struct{} // one for each dial under way
 	rate  *rate.Limiter
 
@@ -122,8 +123,8 @@ type meter struct {
 	maxTotal, maxOut atomic.Int64
 }
 
-func newMeter(l Limits) *meter {
-	m := &meter{rate: rate.NewLimiter(0, 0), dials: make(chan struct{}, l.Dials)}
+func newMeter(l Limits, host *HostMeter) *meter {
+	m := &meter{host: host, rate: rate.NewLimiter(0, 0), dials: make(chan struct{}, l.Dials)}
 	m.set(l)
 	return m
 }
@@ -158,11 +159,15 @@ func (m *meter) admit() *refusal {
 	if !m.rate.Allow() {
 		return overLimit("per_second", "more than %d new connections per second", m.limits.PerSecond)
 	}
+	if r := m.host.admit(); r != nil {
+		return r
+	}
 	m.open++
 	return nil
 }
 
 func (m *meter) release() {
+	m.host.release()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open--
@@ -204,31 +209,45 @@ func (m *meter) overBytes() *refusal {
 
 // send returns how many of n bytes may leave, and the refusal of the others.
 func (m *meter) send(n int) (int, *refusal) {
+	var over *refusal
 	may := take(&m.out, n, m.maxOut.Load())
-	both := take(&m.total, may, m.maxTotal.Load())
-	switch {
-	case both < may:
-		m.out.Add(int64(both - may))
-		return both, m.overBytes()
-	case may < n:
-		return may, m.overUpload()
+	if may < n {
+		over = m.overUpload()
 	}
-	return n, nil
+	both := take(&m.total, may, m.maxTotal.Load())
+	if both < may {
+		m.out.Add(int64(both - may))
+		over = m.overBytes()
+	}
+	shared, refused := m.host.send(both)
+	if shared < both {
+		m.out.Add(int64(shared - both))
+		m.total.Add(int64(shared - both))
+		over = refused
+	}
+	return shared, over
 }
 
 // unsend gives back what send took and was not sent.
 func (m *meter) unsend(n int) {
 	m.out.Add(int64(-n))
 	m.total.Add(int64(-n))
+	m.host.unsend(n)
 }
 
 // receive is send for the other way.
 func (m *meter) receive(n int) (int, *refusal) {
+	var over *refusal
 	may := take(&m.total, n, m.maxTotal.Load())
 	if may < n {
-		return may, m.overBytes()
+		over = m.overBytes()
 	}
-	return n, nil
+	shared, refused := m.host.receive(may)
+	if shared < may {
+		m.total.Add(int64(shared - may))
+		over = refused
+	}
+	return shared, over
 }
 
 // take adds n to the counter, or what is left below its limit, and returns

@@ -1,0 +1,463 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func hostMeter(t *testing.T, path string, l HostLimits) *HostMeter {
+	t.Helper()
+	m, err := OpenHostMeter(path, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// gatewaysOfOneHost share a file, each by a meter of its own as in a process of
+// its own.
+func gatewaysOfOneHost(t *testing.T, n int, l HostLimits) []*Gateway {
+	t.Helper()
+	path, list := filepath.Join(t.TempDir(), "shared"), make([]*Gateway, n)
+	for i := range list {
+		list[i], _ = simulated(t, Options{Host: &stillHost{}, HostMeter: hostMeter(t, path, l)}, anySSH)
+	}
+	return list
+}
+
+func wantRefused(t *testing.T, g *Gateway, rule string) {
+	t.Helper()
+	f, refused := g.newFlow(ssh, 1)
+	if refused == nil {
+		f.end(errOver)
+		t.Errorf("a connection was admitted, want a refusal by %s", rule)
+		return
+	}
+	wantRule(t, refused, rule)
+	if rule != "limit:host" && !strings.HasSuffix(refused.verdict.Reason, "all sandboxes of this host share this limit") {
+		t.Errorf("the reason does not say whose limit it is: %s", refused.verdict.Reason)
+	}
+}
+
+var errOver = errors.New("over")
+
+func TestHostConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gatewaysOfOneHost(t, 3, HostLimits{Connections: 3})
+		a, b := begin(t, g[0]), begin(t, g[0])
+		c := begin(t, g[1])
+		for _, g := range g {
+			wantRefused(t, g, "limit:host_connections")
+		}
+		b.end(errOver)
+		d := begin(t, g[2])
+		wantRefused(t, g[0], "limit:host_connections")
+		for _, f := range []*flow{a, c, d} {
+			f.end(errOver)
+		}
+		begin(t, g[0]).end(errOver)
+	})
+}
+
+// holderArg makes a process of these tests one that has two connections.
+const holderArg = "hold"
+
+// What a process held that was killed is free at once.
+func TestHostConnectionsOfTheKilled(t *testing.T) {
+	limits := HostLimits{Connections: 3}
+	if args := flag.Args(); len(args) == 2 && args[0] == holderArg {
+		m := hostMeter(t, args[1], limits)
+		g, _ := simulated(t, Options{Host: &stillHost{}, HostMeter: m}, anySSH)
+		begin(t, g)
+		begin(t, g)
+		fmt.Println("holds")
+		select {} // until it is killed
+	}
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "shared")
+	m := hostMeter(t, path, limits)
+	g, _ := simulated(t, Options{Host: &stillHost{}, HostMeter: m}, anySSH)
+	for range 2 {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestHostConnectionsOfTheKilled$", holderArg, path)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "holds\n" {
+			t.Fatalf("it said %q: %v", line, err)
+		}
+		f := begin(t, g)
+		wantRefused(t, g, "limit:host_connections")
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it was killed
+		other := begin(t, g)
+		begin(t, g).end(errOver)
+		other.end(errOver)
+		f.end(errOver)
+	}
+}
+
+// However many come from however many processes at once, no more are open.
+func TestHostConnectionsAtOnce(t *testing.T) {
+	t.Parallel()
+	const limit, processes = 5, 6
+	g := gatewaysOfOneHost(t, processes, HostLimits{Connections: limit, PerSecond: 1 << 20})
+	var open, most, admitted atomic.Int64
+	var wg sync.WaitGroup
+	for _, g := range g {
+		for range 3 {
+			wg.Go(func() {
+				for range 100 {
+					if g.meter.host.admit() != nil {
+						continue
+					}
+					admitted.Add(1)
+					n := open.Add(1)
+					for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+					}
+					open.Add(-1)
+					g.meter.host.release()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if most.Load() > limit || admitted.Load() == 0 {
+		t.Errorf("%d were open at once, of %d", most.Load(), admitted.Load())
+	}
+	for range limit { // nothing was left
+		f := begin(t, g[0])
+		defer f.end(errOver)
+	}
+	wantRefused(t, g[1], "limit:host_connections")
+}
+
+func TestHostPerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gatewaysOfOneHost(t, 2, HostLimits{PerSecond: 3})
+		open := func() (n int) {
+			for {
+				f, refused := g[n%2].newFlow(ssh, 1)
+				if refused != nil {
+					wantRule(t, refused, "limit:host_per_second")
+					wantRefused(t, g[(n+1)%2], "limit:host_per_second")
+					return n
+				}
+				f.end(errOver)
+				n++
+			}
+		}
+		if n := open(); n != 3*burst {
+			t.Errorf("%d at once, want %d", n, 3*burst)
+		}
+		for range 3 {
+			time.Sleep(time.Second)
+			if n := open(); n != 3 {
+				t.Errorf("%d in a second, want 3", n)
+			}
+		}
+		time.Sleep(time.Hour)
+		if n := open(); n != 3*burst {
+			t.Errorf("%d at once after an hour, want %d", n, 3*burst)
+		}
+	})
+}
+
+// Exactly as many bytes pass as are left, in the hour that runs and the 24
+// before it.
+func TestHostBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits HostLimits
+		rule   string
+		out    int // of 50 written by each of two, one after the other
+		in     int // of 100 read after that
+	}{
+		"upload":   {HostLimits{MaxUploadBytes: 80}, "limit:host_max_upload_bytes", 80, 0},
+		"bytes":    {HostLimits{Bytes: 70}, "limit:host_bytes", 70, 0},
+		"download": {HostLimits{Bytes: 150}, "limit:host_bytes", 100, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := gatewaysOfOneHost(t, 2, c.limits)
+				round := func() {
+					a, b := begin(t, g[0]), begin(t, g[1])
+					out, err := a.outside.Write(make([]byte, 50))
+					if err != nil {
+						t.Fatal(err)
+					}
+					n, err := b.outside.Write(make([]byte, 50))
+					if out += n; out != c.out {
+						t.Errorf("%d bytes were sent, want %d: %v", out, c.out, err)
+					}
+					if err == nil {
+						n, err = b.outside.Read(make([]byte, 100))
+						if n != c.in {
+							t.Errorf("%d bytes were received, want %d", n, c.in)
+						}
+					}
+					wantRule(t, err, c.rule)
+					wantRule(t, context.Cause(b.ctx), c.rule)
+					b.end(err)
+					a.end(errOver)
+				}
+				round()
+				start := time.Now()
+				for _, after := range []time.Duration{0, time.Hour, 24 * time.Hour} {
+					time.Sleep(time.Until(start.Add(after)))
+					wantRefused(t, g[0], c.rule)
+					wantRefused(t, g[1], c.rule)
+				}
+				time.Sleep(time.Until(start.Add(25 * time.Hour)))
+				round()
+			})
+		})
+	}
+}
+
+// What was taken in advance is another's when the last connection has ended, and
+// when the hour is over.
+func TestHostBytesInAdvance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 64 << 20
+		g := gatewaysOfOneHost(t, 2, HostLimits{Bytes: limit})
+		a, b := begin(t, g[0]), begin(t, g[1])
+		send := func(f *flow, n int) {
+			t.Helper()
+			if sent, err := f.outside.Write(make([]byte, n)); sent != n || err != nil {
+				t.Fatalf("%d of %d: %v", sent, n, err)
+			}
+		}
+		send(a, 1)
+		if got := g[0].meter.host.both.left; got != hostChunk {
+			t.Errorf("%d bytes were taken in advance", got)
+		}
+		a.end(errOver)
+		send(b, limit-1)
+		if n, err := b.outside.Write(make([]byte, 1)); n != 0 {
+			t.Error("more was sent than may be")
+		} else {
+			wantRule(t, err, "limit:host_bytes")
+		}
+		b.end(errOver)
+
+		time.Sleep(25 * time.Hour)
+		a, b = begin(t, g[0]), begin(t, g[1])
+		defer a.end(errOver)
+		defer b.end(errOver)
+		send(a, 1)
+		time.Sleep(time.Hour)
+		send(a, 1)
+		time.Sleep(24 * time.Hour) // the first is not counted any more; of the second hour there is one
+		send(a, 1)
+		send(b, limit-hostChunk-2)
+	})
+}
+
+// A clock that is put back forgets nothing that was used.
+func TestHostClockPutBack(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 5, 1, 12, 30, 0, 0, time.UTC)
+	c := hostCounts{Hour: hourOf(now), Both: day{5, 4}}
+	c.age(now.Add(-time.Hour)) // as between two processes
+	if c.Hour != hourOf(now) || c.Both != (day{5, 4}) {
+		t.Errorf("an hour back: %+v", c)
+	}
+	c.age(now.Add(-1000 * time.Hour))
+	if c.Hour != hourOf(now)-1000 || c.Both != (day{5, 4}) {
+		t.Errorf("far back: %+v", c)
+	}
+	c.age(now.Add(-999 * time.Hour))
+	if c.Both != (day{0, 5, 4}) {
+		t.Errorf("an hour later: %+v", c)
+	}
+	c.Next = now.Add(time.Hour).UnixNano()
+	if c.allow(now, 2) {
+		t.Error("a connection more than there may be at once")
+	}
+	c.Next = now.Add(burst * time.Second).UnixNano()
+	if c.allow(now, 2) || !c.allow(now.Add(time.Second), 2) {
+		t.Error("the bucket did not fill again")
+	}
+}
+
+// A file that cannot be trusted opens nothing.
+func TestHostFileDamaged(t *testing.T) {
+	t.Parallel()
+	write := func(b []byte, at int64) func(string) error {
+		return func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(b, at)
+			return errors.Join(err, f.Close())
+		}
+	}
+	instead := func(make func(path string) error) func(string) error {
+		return func(path string) error { return errors.Join(os.Remove(path), make(path)) }
+	}
+	for name, c := range map[string]struct {
+		damage func(path string) error
+		says   string
+		open   bool // it can be opened all the same
+	}{
+		"counts":    {write([]byte{1}, 30), "damaged", false},
+		"magic":     {write([]byte("other"), 0), "damaged", false},
+		"zeros":     {write(make([]byte, hostBytes), 0), "damaged", false},
+		"slot":      {write([]byte{0}, slotAt(0)), "damaged", true},
+		"cut":       {func(path string) error { return os.Truncate(path, 100) }, "damaged", false},
+		"empty":     {func(path string) error { return os.Truncate(path, 0) }, "damaged", false},
+		"longer":    {write([]byte{1}, hostBytes), "damaged", false},
+		"removed":   {os.Remove, "removed", true},
+		"directory": {instead(func(path string) error { return os.Mkdir(path, 0o700) }), "removed", false},
+		"link": {func(path string) error {
+			return errors.Join(os.Rename(path, path+".moved"), os.Symlink(path+".moved", path))
+		}, "", false},
+		"fifo":      {instead(func(path string) error { return unix.Mkfifo(path, 0o600) }), "removed", false},
+		"of others": {func(path string) error { return os.Chmod(path, 0o660) }, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "shared")
+				m := hostMeter(t, path, HostLimits{})
+				g, e := simulated(t, Options{Host: &stillHost{}, HostMeter: m}, anySSH)
+				f := begin(t, g)
+				if err := c.damage(path); err != nil {
+					t.Fatal(err)
+				}
+				if c.says != "" {
+					another, refused := g.newFlow(ssh, 1)
+					if refused == nil {
+						another.end(errOver)
+						f.end(errOver)
+						t.Fatal("a connection was admitted")
+					}
+					wantRule(t, refused, "limit:host")
+					if !strings.Contains(refused.Error(), c.says) {
+						t.Errorf("it says %s", refused)
+					}
+					another.record(refused)
+					n, err := f.outside.Write(make([]byte, 100))
+					wantRule(t, err, "limit:host")
+					if n != 0 {
+						t.Errorf("%d bytes were sent", n)
+					}
+					if list := e.get(); len(list) != 1 || list[0].Rule != "limit:host" || list[0].Verdict != verdictDeny {
+						t.Errorf("recorded %+v", list)
+					}
+				}
+				f.end(errOver)
+				m, err := OpenHostMeter(path, HostLimits{})
+				if err == nil {
+					m.Close()
+				}
+				if failed, ok := errors.AsType[*Error](err); c.open && err != nil || !c.open && (!ok || failed.Hint == "" || failed.Subject != path) {
+					t.Errorf("opened again: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Who waits for the lock in vain admits nothing, and does not wait again.
+func TestHostFileStaysLocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shared")
+		g, _ := simulated(t, Options{Host: &stillHost{}, HostMeter: hostMeter(t, path, HostLimits{})}, anySSH)
+		other, err := openHostFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.close()
+		if err := other.lock(); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []time.Duration{hostPatience, 0} {
+			start := time.Now()
+			wantRefused(t, g, "limit:host")
+			if took := time.Since(start); took < want || took > want+time.Second {
+				t.Errorf("it waited for %v, want %v", took, want)
+			}
+		}
+		if err := other.flock(unix.F_UNLCK, 0); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, g).end(errOver)
+	})
+}
+
+func TestHostFileIsFull(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "shared")
+	g, _ := simulated(t, Options{Host: &stillHost{}, HostMeter: hostMeter(t, path, HostLimits{})}, anySSH)
+	others, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := unix.Flock_t{Type: unix.F_WRLCK, Start: slotAt(0), Len: hostSlots * slotBytes}
+	if err := unix.FcntlFlock(others.Fd(), unix.F_OFD_SETLK, &all); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, g, "limit:host_connections")
+	others.Close()
+	begin(t, g).end(errOver)
+}
+
+func TestBadHostLimits(t *testing.T) {
+	t.Parallel()
+	for _, l := range []HostLimits{{Connections: -1}, {PerSecond: -1}, {Bytes: -1}, {MaxUploadBytes: -1}} {
+		path := filepath.Join(t.TempDir(), "shared")
+		if _, err := OpenHostMeter(path, l); err == nil {
+			t.Errorf("%+v is accepted", l)
+		}
+	}
+	if DefaultHostLimits().Check() != nil || (HostLimits{}).orDefault() != DefaultHostLimits() {
+		t.Error("the defaults")
+	}
+}
+
+// BenchmarkHostMeter is what counting costs: a connection, and a piece of what
+// splice carries.
+func BenchmarkHostMeter(b *testing.B) {
+	m, err := OpenHostMeter(filepath.Join(b.TempDir(), "shared"), HostLimits{PerSecond: 1 << 30, Bytes: 1 << 60, MaxUploadBytes: 1 << 60})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	b.Run("connection", func(b *testing.B) {
+		for b.Loop() {
+			if r := m.admit(); r != nil {
+				b.Fatal(r)
+			}
+			m.release()
+		}
+	})
+	b.Run("send", func(b *testing.B) {
+		b.SetBytes(spliceBuffer)
+		for b.Loop() {
+			if _, r := m.send(spliceBuffer); r != nil {
+				b.Fatal(r)
+			}
+		}
+	})
+}
