@@ -51,7 +51,10 @@ func parseFrame(head []byte) (frame, error) {
 	if err != nil {
 		return frame{}, err
 	}
-	return f, f.confirm(head, hosts)
+	if err := f.confirm(head, hosts); err != nil {
+		return frame{}, err
+	}
+	return f, nil
 }
 
 // confirm reads the head once more, as net/http does, which must agree.
