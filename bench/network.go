@@ -18,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/egress"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/local"
@@ -211,7 +212,8 @@ func (c config) reinWay(ctx context.Context, runtime, name string, port int) (y 
 	if err != nil {
 		return y, err
 	}
-	o := local.Options{Egress: local.Egress{Resolvers: []netip.AddrPort{resolver}}}
+	o := local.Options{Egress: local.Egress{Resolvers: []netip.AddrPort{resolver},
+		HostLimits: egress.HostLimits{PerSecond: 100000, Bytes: 1 << 50, MaxUploadBytes: 1 << 50}}}
 	p, err := c.provider(runtime, o)
 	if err != nil {
 		return y, err

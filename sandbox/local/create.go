@@ -70,7 +70,7 @@ func (p *Provider) keeperConfig(id string, spec sandbox.Spec, plan cgroupPlan) k
 		Dir: p.dir(id), Records: filepath.Join(p.recordsDir(), id),
 		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Keep: p.opts.Keep, Token: rand.Text() + rand.Text(),
 		SameUser: p.sameUser(), Cgroup: plan, StartTimeout: p.opts.StartTimeout,
-		Origin: spec.Network.Origin, Egress: p.opts.Egress.config(),
+		Origin: spec.Network.Origin, Egress: p.opts.Egress.config(p.opts.StateDir),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,8 @@ type Egress struct {
 	CA []byte
 	// Limits are those of a sandbox whose policy sets no others.
 	Limits egress.Limits
+	// HostLimits are those of all sandboxes of a StateDir together.
+	HostLimits egress.HostLimits
 }
 
 // egressConfig is Egress on its way to the keeper.
@@ -43,10 +46,17 @@ type egressConfig struct {
 	ProxyPassword string           `json:"proxy_password,omitempty"`
 	CA            string           `json:"ca,omitempty"`
 	Limits        egress.Limits    `json:"limits,omitzero"`
+
+	HostLimits egress.HostLimits `json:"host_limits,omitzero"`
+	HostFile   string            `json:"host_file"` // where they are counted
 }
 
-func (e Egress) config() egressConfig {
-	c := egressConfig{Resolvers: e.Resolvers, ProxyUser: e.ProxyUser, ProxyPassword: e.ProxyPassword.Reveal(), CA: string(e.CA), Limits: e.Limits}
+// hostFile is the file in StateDir in which all keepers count.
+const hostFile = "network.shared"
+
+func (e Egress) config(stateDir string) egressConfig {
+	c := egressConfig{Resolvers: e.Resolvers, ProxyUser: e.ProxyUser, ProxyPassword: e.ProxyPassword.Reveal(), CA: string(e.CA), Limits: e.Limits,
+		HostLimits: e.HostLimits, HostFile: filepath.Join(stateDir, hostFile)}
 	if e.Proxy != nil {
 		c.Proxy = e.Proxy.String()
 	}
@@ -54,6 +64,9 @@ func (e Egress) config() egressConfig {
 }
 
 func (e Egress) check() error {
+	if err := e.HostLimits.Check(); err != nil {
+		return err
+	}
 	if len(e.CA) == 0 {
 		return nil
 	}
@@ -81,11 +94,18 @@ func (k *keeper) wayOut() (egress.Options, error) {
 	if err != nil {
 		return egress.Options{}, &sandbox.Error{Kind: sandbox.KindHost, Op: "prepare the way to the network", Err: err}
 	}
+	if k.shared, err = egress.OpenHostMeter(c.HostFile, c.HostLimits); err != nil {
+		e := &sandbox.Error{Kind: sandbox.KindHost, Op: "prepare the way to the network", Err: err}
+		if opened, ok := errors.AsType[*egress.Error](err); ok {
+			e.Hint = opened.Hint
+		}
+		return egress.Options{}, e
+	}
 	k.ports = newPortOwner(k.cfg.Token)
 	k.owners.open = func(open bool) { k.gateway.Open(open) }
 	k.network.full = func() { k.gateway.Seal() }
 	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Ask: k.ask, Owner: k.ports.find,
-		Limits: c.Limits, Record: k.network.record}, nil
+		Limits: c.Limits, HostMeter: k.shared, Record: k.network.record}, nil
 }
 
 // ask puts the gateway's question to an owner.

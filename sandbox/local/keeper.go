@@ -58,6 +58,7 @@ type keeper struct {
 	nest    *nestProcess
 	ended   *os.File // opened while it still may open files
 	network *networkLog
+	shared  *egress.HostMeter
 	gateway *egress.Gateway // may be used by others once the state is running
 	owners  owners
 	ports   *portOwner
@@ -260,8 +261,11 @@ func (k *keeper) close() error {
 		k.ports.close()
 	}
 	var err error
+	if k.shared != nil {
+		err = k.shared.Close()
+	}
 	if k.network != nil {
-		err = k.network.Close()
+		err = errors.Join(err, k.network.Close())
 	}
 	// Without this mark, a keeper that is gone was killed, and its sandbox lost.
 	_, markErr := k.ended.WriteString("ended\n")
