@@ -51,9 +51,11 @@ func Suggest(seen []Seen) Suggestion {
 			s.beneath[domain][name] = true
 		}
 	}
+	left := map[Left]bool{}
 	for _, one := range seen {
-		if reason := s.take(one); reason != "" && !slices.Contains(s.out.Left, Left{one, reason}) {
-			s.out.Left = append(s.out.Left, Left{one, reason})
+		if l := (Left{one, s.take(one)}); l.Reason != "" && !left[l] {
+			left[l] = true
+			s.out.Left = append(s.out.Left, l)
 		}
 	}
 	s.names()
@@ -90,9 +92,7 @@ func (s *suggester) take(one Seen) string {
 		return fmt.Sprintf("%d different names beneath %s: they look like data", len(s.beneath[Registrable(name)]), Registrable(name))
 	}
 	if one.Proto == DNS || one.Port == 0 {
-		if !slices.Contains(s.asked, name) {
-			s.asked = append(s.asked, name)
-		}
+		s.asked = append(s.asked, name)
 		return ""
 	}
 	if one.Addr.IsValid() && !standsForName(one.Addr) {
