@@ -38,12 +38,49 @@ const (
 
 // answerDNS answers a DNS message that the sandbox sent to an address, or
 // returns nil when it must not be answered: a message that is no query, or is
-// too short to have an id. It asks nobody: the policy says whether a name has
-// an address, and the address is made up here. What is denied is recorded.
+// too short to have an id. The policy says whether a name has an address, and
+// the address is made up here: only for HTTPS records of an allowed name is
+// anybody asked. What is denied is recorded.
 func (g *Gateway) answerDNS(msg []byte, to netip.AddrPort, udp bool) []byte {
+	q, reply, look := g.judgeDNS(msg, to)
+	if look {
+		g.addServices(q, reply)
+	}
+	return q.pack(reply, q.limit(udp))
+}
+
+// answerUDP is answerDNS for a datagram: what takes time is done beside the
+// stack. It returns false when there is no answer.
+func (g *Gateway) answerUDP(id stack.TransportEndpointID, msg []byte) bool {
+	q, reply, look := g.judgeDNS(msg, destination(id))
+	if reply == nil {
+		return false
+	}
+	send := func() { g.writeUDP(id, q.pack(reply, q.limit(true))) }
+	if !look || len(g.lookups) == cap(g.lookups) || !g.use() {
+		send()
+		return true
+	}
+	go func() {
+		defer g.users.Done()
+		g.addServices(q, reply)
+		send()
+	}()
+	return true
+}
+
+// judgeDNS reads a message and answers it as far as that can be done here. It
+// returns a nil reply for none, and whether HTTPS records are to be looked up.
+func (g *Gateway) judgeDNS(msg []byte, to netip.AddrPort) (q dnsQuestion, reply *dns.Msg, look bool) {
 	p, generation := g.inForce()
-	q := readQuestion(msg)
-	reply, v := q.answer(p.Name, g.names)
+	q = readQuestion(msg)
+	allowed := false
+	judge := func(name string) policy.Verdict {
+		v := p.Name(name)
+		allowed = v.Action == policy.Allow && !v.Reported
+		return v
+	}
+	reply, v := q.answer(judge, g.names)
 	if v != nil {
 		verdict := verdictDeny
 		if v.Reported {
@@ -52,7 +89,8 @@ func (g *Gateway) answerDNS(msg []byte, to netip.AddrPort, udp bool) []byte {
 		g.log.add(Attempt{Proto: policy.DNS, Name: q.name, Address: to.Addr(), Port: to.Port(),
 			Verdict: verdict, Rule: v.Rule, Reason: v.Reason, Generation: generation})
 	}
-	return q.pack(reply, q.limit(udp))
+	look = allowed && v == nil && q.about[0].Qtype == dns.TypeHTTPS
+	return q, reply, look
 }
 
 // limit is how long the answer may be.
@@ -167,11 +205,11 @@ func (q dnsQuestion) answer(judge func(name string) policy.Verdict, names *names
 }
 
 // addresses puts the addresses asked for into reply. Other types have no
-// records: a name's HTTPS record could only repeat what its addresses say, and
-// nothing else can be said without asking somebody.
+// records, but for HTTPS, which costs a name as an address does: its server is
+// asked.
 func (q dnsQuestion) addresses(reply *dns.Msg, rule string, names *names) error {
 	t := q.about[0].Qtype
-	if t != dns.TypeA && t != dns.TypeAAAA {
+	if t != dns.TypeA && t != dns.TypeAAAA && t != dns.TypeHTTPS {
 		return nil
 	}
 	v4, v6, err := names.bind(q.name, rule)
@@ -179,9 +217,10 @@ func (q dnsQuestion) addresses(reply *dns.Msg, rule string, names *names) error 
 		return err
 	}
 	head := dns.RR_Header{Name: q.about[0].Name, Rrtype: t, Class: dns.ClassINET, Ttl: positiveTTL}
-	if t == dns.TypeA {
+	switch t {
+	case dns.TypeA:
 		reply.Answer = []dns.RR{&dns.A{Hdr: head, A: v4.AsSlice()}}
-	} else {
+	case dns.TypeAAAA:
 		reply.Answer = []dns.RR{&dns.AAAA{Hdr: head, AAAA: v6.AsSlice()}}
 	}
 	return nil

@@ -41,13 +41,7 @@ func (g *Gateway) onUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) b
 		g.refuse(policy.UDP, "", destination(id))
 		return false
 	}
-	data := pkt.Data().AsRange().ToSlice()
-	answer := g.answerDNS(data, destination(id), true)
-	if answer == nil {
-		return false
-	}
-	g.writeUDP(id, answer)
-	return true
+	return g.answerUDP(id, pkt.Data().AsRange().ToSlice())
 }
 
 func (g *Gateway) onEcho4(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {

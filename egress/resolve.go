@@ -50,6 +50,7 @@ type resolver struct {
 	hosts    map[string][]netip.Addr
 	exchange exchangeFunc
 	slots    chan struct{} // one for each lookup
+	https    serviceCache
 
 	mu    sync.Mutex
 	cache map[string]*cached
