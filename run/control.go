@@ -147,17 +147,8 @@ func (d *desk) open() error {
 	return nil
 }
 
-// record is runner.record for other goroutines than the run's own.
-func (d *desk) record(kind audit.Kind, data any) error {
-	r := d.r
-	r.mu.Lock()
-	id := r.report.SandboxID
-	r.mu.Unlock()
-	if _, err := r.log.Append(audit.Entry{Kind: kind, RunID: r.o.ID, TraceID: r.o.TraceID, SandboxID: id, Data: data}); err != nil {
-		return fmt.Errorf("record %s: %w", kind, err)
-	}
-	return nil
-}
+// record is for what is not about a call.
+func (d *desk) record(kind audit.Kind, data any) error { return d.r.recordAside(kind, "", data) }
 
 func (d *desk) questions() []approval.Question {
 	d.r.mu.Lock()
