@@ -164,13 +164,16 @@ func TestCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for victim := range victims {
-				t.Run(victim, func(t *testing.T) {
-					for range 20 {
-						crashOnce(t, runtime, victim)
-					}
-				})
-			}
+			t.Run("kill", func(t *testing.T) { // ends when all that runs in parallel has
+				for victim := range victims {
+					t.Run(victim, func(t *testing.T) {
+						t.Parallel()
+						for range 20 {
+							crashOnce(t, runtime, victim)
+						}
+					})
+				}
+			})
 			if r, err := other.Run(t.Context(), sandbox.Command{Shell: "echo unharmed"}); err != nil || !r.OK() {
 				t.Errorf("a sandbox of another state directory: %+v, %v", r, err)
 			}

@@ -61,8 +61,8 @@ func TestImageCannotTakeOver(t *testing.T) {
 		{Typeflag: tar.TypeDir, Name: "run", Mode: 0o777, Uid: 1000, Gid: 1000},
 		{Typeflag: tar.TypeSymlink, Name: "dev", Linkname: "home", Mode: 0o777},
 	}
-	open := system(t, v1.Config{User: "taker"}, layerWith(t, user...))
-	linked := system(t, v1.Config{}, layerWith(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "workspace", Linkname: "/run/rein", Mode: 0o777}))
+	open := newImage(t, v1.Config{User: "taker"}, must(shell()), layerWith(t, user...))
+	linked := newImage(t, v1.Config{}, must(shell()), layerWith(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "workspace", Linkname: "/run/rein", Mode: 0o777}))
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
 			p := withImages(t, runtime)
@@ -97,7 +97,7 @@ func TestImageLinksTmp(t *testing.T) {
 		{"var", "/.rein", "part of the sandbox itself"}, {"var", "/etc", "part of the sandbox itself"}, {"var", "/", "below /"},
 		{"etc", "/.rein", "part of the sandbox itself"}, {"etc", "run/rein", "part of the sandbox itself"}, {"etc", "/proc", "part of the sandbox itself"},
 	} {
-		ref := system(t, v1.Config{}, layerWith(t, tar.Header{Typeflag: tar.TypeSymlink, Name: c.name, Linkname: c.to, Mode: 0o777}))
+		ref := newImage(t, v1.Config{}, must(shell()), layerWith(t, tar.Header{Typeflag: tar.TypeSymlink, Name: c.name, Linkname: c.to, Mode: 0o777}))
 		for _, runtime := range runtimes {
 			t.Run(runtime+" "+strings.ReplaceAll(c.name+" "+c.to, "/", ":"), func(t *testing.T) {
 				box, err := sandbox.Create(t.Context(), withImages(t, runtime), sandbox.Spec{Image: ref, TTL: 2 * time.Minute}, sandbox.Options{Log: discard()})

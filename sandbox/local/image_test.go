@@ -23,7 +23,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
 
 	"github.com/rein-sh/rein/image"
@@ -33,11 +34,20 @@ import (
 )
 
 // essentials is a layer with what every Debian system has, taken from this one:
-// the files of its essential packages and the libraries they need.
-var essentials = sync.OnceValues(func() ([]byte, error) {
-	script := `set -e
-packages=$(dpkg-query -W -f '${Package} ${Essential}\n' | awk '$2 == "yes" { print $1 }')
-files=$(dpkg-query -L $packages mawk | grep -E '^/(usr/)?(bin|sbin|lib|lib64)/' | sort -u)
+// the programs of its essential packages.
+var essentials = sync.OnceValues(func() (v1.Layer, error) {
+	return programs("$(dpkg-query -L $(dpkg-query -W -f '${Package} ${Essential}\n' | awk '$2 == \"yes\" { print $1 }') mawk)")
+})
+
+// shell is a layer with a shell and few programs more.
+var shell = sync.OnceValues(func() (v1.Layer, error) {
+	return programs("/usr/bin/sh /usr/bin/dash /usr/bin/stat /usr/bin/touch")
+})
+
+// programs is a layer of those files that are programs or libraries, a list for
+// the shell, and of the libraries they need.
+func programs(files string) (v1.Layer, error) {
+	script := "set -e\nfiles=$(printf '%s\n' " + files + ` | grep -E '^/(usr/)?(bin|sbin|lib|lib64)/' | sort -u)
 for f in $files; do if [ -f "$f" ]; then printf '%s\n' "$f"; fi; done
 for f in $files; do case $f in */bin/*|*/sbin/*) if [ -f "$f" ]; then printf '%s\n' "$f"; fi;; esac; done |
 	xargs ldd 2>/dev/null | awk '/=> \// { print $3 } /^[ \t]*\/.*\(0x/ { print $1 }' | sort -u
@@ -47,10 +57,15 @@ for f in $files; do case $f in */bin/*|*/sbin/*) if [ -f "$f" ]; then printf '%s
 	cmd.Stderr = &stderr
 	list, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list the files of essential packages: %w: %s", err, stderr.String())
+		return nil, fmt.Errorf("list the files of %s: %w: %s", files, err, stderr.String())
 	}
-	return layerOf(strings.Fields(string(list)))
-})
+	b, err := layerOf(strings.Fields(string(list)))
+	return plain(b), err
+}
+
+// plain is a layer of a tar that is not compressed: these tests are not of
+// compression, on which most of their time would go.
+func plain(b []byte) v1.Layer { return static.NewLayer(b, types.OCIUncompressedLayer) }
 
 // layerOf is a tar of host files with merged /usr, and of the directories and
 // links a system has besides.
@@ -113,7 +128,7 @@ func layerOf(files []string) ([]byte, error) {
 }
 
 // layerWith is a layer of few entries.
-func layerWith(t *testing.T, entries ...tar.Header) []byte {
+func layerWith(t *testing.T, entries ...tar.Header) v1.Layer {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -129,11 +144,11 @@ func layerWith(t *testing.T, entries ...tar.Header) []byte {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes()
+	return plain(b.Bytes())
 }
 
 // newImage writes an OCI layout with one image and returns its reference.
-func newImage(t *testing.T, config v1.Config, layers ...[]byte) string {
+func newImage(t *testing.T, config v1.Config, layers ...v1.Layer) string {
 	t.Helper()
 	img := empty.Image
 	file, err := img.ConfigFile()
@@ -145,14 +160,8 @@ func newImage(t *testing.T, config v1.Config, layers ...[]byte) string {
 	if img, err = mutate.ConfigFile(img, file); err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range layers {
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(l)), nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if img, err = mutate.AppendLayers(img, layer); err != nil {
-			t.Fatal(err)
-		}
+	if img, err = mutate.AppendLayers(img, layers...); err != nil {
+		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "layout")
 	path, err := layout.Write(dir, empty.Index)
@@ -166,14 +175,31 @@ func newImage(t *testing.T, config v1.Config, layers ...[]byte) string {
 }
 
 // system is an image of essentials.
-func system(t *testing.T, config v1.Config, more ...[]byte) string {
+func system(t *testing.T, config v1.Config, more ...v1.Layer) string {
 	t.Helper()
-	base, err := essentials()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newImage(t, config, append([][]byte{base}, more...)...)
+	return newImage(t, config, append([]v1.Layer{must(essentials())}, more...)...)
 }
+
+func must(l v1.Layer, err error) v1.Layer {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// images is the one store of all tests: to unpack an image takes longer than
+// most of what is done with it.
+var images = sync.OnceValues(func() (*image.Store, error) {
+	dir, err := os.MkdirTemp("", "rein-images")
+	if err != nil {
+		return nil, err
+	}
+	imagesDir = dir
+	return image.Open(image.Options{Dir: filepath.Join(dir, "images"), Allow: []string{"oci:/*"}})
+})
+
+// imagesDir is where it is, and removed at the end.
+var imagesDir string
 
 // withImages is a provider that may use every layout of the tests.
 func withImages(t *testing.T, runtime string) *local.Provider {
@@ -191,8 +217,7 @@ func imagesWith(t *testing.T, runtime, state string, change func(*local.Options)
 	o := options(runtime, state)
 	change(&o)
 	var err error
-	o.Images, err = image.Open(image.Options{Dir: filepath.Join(t.TempDir(), "images"), Allow: []string{"oci:/*"}})
-	if err != nil {
+	if o.Images, err = images(); err != nil {
 		t.Fatal(err)
 	}
 	p, err := local.New(o)

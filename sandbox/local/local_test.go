@@ -21,7 +21,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == creatorArg {
 		os.Exit(creator(os.Args[2], os.Args[3], os.Args[4]))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := os.RemoveAll(imagesDir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // runtimes are tested both; neither may be missing.
