@@ -28,7 +28,7 @@ func NetworkRecords(ctx context.Context, p Provider, id string, after uint64) (N
 // KindUnsupported when this one cannot.
 func SetNetwork(ctx context.Context, p Provider, id string, d policy.Document) (uint64, error) {
 	if _, err := policy.Compile(d); err != nil {
-		return 0, badNetwork("change the network", err)
+		return 0, InvalidNetwork("change the network", err)
 	}
 	if n, ok := p.(Networker); ok {
 		return n.SetNetwork(ctx, id, d)
@@ -44,8 +44,8 @@ func DeniesAll(d policy.Document) bool {
 		!slices.ContainsFunc(d.Rules, func(r policy.Rule) bool { return !closed(r.Action) })
 }
 
-// badNetwork is a policy that means nothing.
-func badNetwork(op string, err error) error {
+// InvalidNetwork is the *Error about a policy that does not compile.
+func InvalidNetwork(op string, err error) error {
 	e := &Error{Kind: KindInvalid, Op: op, Subject: "network", Err: err}
 	if faults, ok := errors.AsType[*policy.Error](err); ok {
 		e.Hint = faults.Hint()

@@ -44,7 +44,7 @@ func (s Spec) Check() error {
 		}
 	}
 	if _, err := policy.Compile(s.Network); err != nil {
-		return badNetwork("create", err)
+		return InvalidNetwork("create", err)
 	}
 	return CheckCapabilities(s.Require)
 }

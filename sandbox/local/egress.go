@@ -81,7 +81,7 @@ func (k *keeper) wayOut() (egress.Options, error) {
 	doc.Origin = k.cfg.Origin
 	compiled, err := policy.Compile(doc)
 	if err != nil {
-		return egress.Options{}, invalidNetwork("create", err)
+		return egress.Options{}, sandbox.InvalidNetwork("create", err)
 	}
 	c := k.cfg.Egress
 	o := egress.HostOptions{Resolvers: c.Resolvers, ProxyUser: c.ProxyUser, ProxyPassword: secret.New("egress.upstream_proxy", c.ProxyPassword), ProxyCA: []byte(c.CA)}
@@ -152,21 +152,12 @@ func (k *keeper) setNetwork(d policy.Document) (uint64, error) {
 	const op = "change the network"
 	compiled, err := policy.Compile(d)
 	if err != nil {
-		return 0, invalidNetwork(op, err)
+		return 0, sandbox.InvalidNetwork(op, err)
 	}
 	if err := k.present(op); err != nil {
 		return 0, err
 	}
 	return k.gateway.SetPolicy(compiled), nil
-}
-
-// invalidNetwork is a policy that means nothing.
-func invalidNetwork(op string, err error) error {
-	e := &sandbox.Error{Kind: sandbox.KindInvalid, Op: op, Subject: "network", Err: err}
-	if faults, ok := errors.AsType[*policy.Error](err); ok {
-		e.Hint = faults.Hint()
-	}
-	return e
 }
 
 // portOwnerTimeout bounds the question which command holds a port: a connection

@@ -140,7 +140,7 @@ func (p *Provider) SetNetwork(ctx context.Context, id string, d policy.Document)
 		return 0, &sandbox.Error{Kind: kind, Op: op, Subject: id, Err: fmt.Errorf(format, args...), Hint: hint}
 	}
 	if _, err := policy.Compile(d); err != nil {
-		return fail(sandbox.KindInvalid, "", "%w", err)
+		return 0, sandbox.InvalidNetwork(op, err)
 	}
 	want, err := translate(op, d)
 	if err != nil {
