@@ -138,9 +138,11 @@ func sized(f *tool.File) string {
 // shortened is the content of a result in no more than so many bytes, or the
 // shortest that shows anything.
 func shortened(name string, res tool.Result, most int) string {
-	empty := res
-	empty.Stdout, empty.Stderr = "", ""
-	frame := len(wrap(name, empty))
+	frame := framed(name, res)
+	for frame > most/2 && len(res.Network) > 1 { // that connected to much must not take the place of what was printed
+		res = res.FewerRecords(len(res.Network) / 2)
+		frame = framed(name, res)
+	}
 	content := wrap(name, res)
 	for range 6 {
 		text := len(res.Stdout) + len(res.Stderr)
@@ -154,6 +156,12 @@ func shortened(name string, res tool.Result, most int) string {
 		frame += 16 // what is said about what is left out has grown
 	}
 	return content
+}
+
+// framed is how long a result is without its text.
+func framed(name string, res tool.Result) int {
+	res.Stdout, res.Stderr = "", ""
+	return len(wrap(name, res))
 }
 
 // decisive finds the line of an output that says what went wrong.

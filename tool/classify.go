@@ -229,7 +229,7 @@ func exitError(r sandbox.Result) *Error {
 		return nil
 	}
 	if n := denied(r.Network, r.CallID); n != nil && *r.ExitCode != 0 {
-		return fail(CodeNetworkDenied, fmt.Sprintf("it failed, and it tried to reach %s, which was refused: %s", targetOf(n), n.Reason),
+		return fail(CodeNetworkDenied, fmt.Sprintf("it failed, and it tried to reach %s, which was refused: %s", targetOf(n), refusedBecause(n)),
 			"the host's policy keeps that closed, and nothing in the sandbox can open it; work without it, or say in your answer what you would need. "+
 				"Whether a run stops here or goes on is the host's choice, --on-denial, which opens nothing")
 	}

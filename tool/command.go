@@ -236,6 +236,7 @@ func (b *builtin) shown(c Call, r sandbox.Result, last int) Result {
 		OOMKilled: r.OOMKilled, StdoutHeldOpen: r.HeldOpen, PipeStatus: r.PipeStatus, Network: r.Network,
 		OutputBytes: stdout.Bytes + stderr.Bytes, Known: r.Known,
 	}
+	res = res.FewerRecords(MaxNetwork)
 	if r.Background {
 		res.Background = &Background{ID: r.CallID, LogPath: r.LogPath, Running: true}
 		return res

@@ -109,6 +109,8 @@ type Result struct {
 	StdoutHeldOpen bool                    `json:"stdout_held_open,omitempty"`
 	PipeStatus     []int                   `json:"pipe_status,omitempty"`
 	Network        []sandbox.NetworkRecord `json:"network,omitempty"`
+	// NetworkLeft is how many records more there are than in Network.
+	NetworkLeft int `json:"network_left,omitempty"`
 	// Diagnosis is what the output says about why it failed; see there.
 	Diagnosis *Diagnosis `json:"diagnosis,omitempty"`
 	// Background is set for a command started in the background, and by each
