@@ -27,6 +27,26 @@ type nameServer struct {
 	tcp   atomic.Int64
 }
 
+// bothPorts listens on a port that is free for TCP and for UDP.
+func bothPorts(t testing.TB) (net.Listener, net.PacketConn) {
+	t.Helper()
+	var taken error
+	for range 20 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := net.ListenPacket("udp", l.Addr().String())
+		if err == nil {
+			return l, p
+		}
+		l.Close()
+		taken = err
+	}
+	t.Fatal(taken)
+	return nil, nil
+}
+
 func serveDNS(t testing.TB, answer func(w dns.ResponseWriter, q *dns.Msg)) *nameServer {
 	t.Helper()
 	s := &nameServer{}
@@ -37,16 +57,8 @@ func serveDNS(t testing.TB, answer func(w dns.ResponseWriter, q *dns.Msg)) *name
 		}
 		answer(w, q)
 	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, p := bothPorts(t)
 	s.addr = netip.MustParseAddrPort(l.Addr().String())
-	p, err := net.ListenPacket("udp", s.addr.String())
-	if err != nil {
-		l.Close()
-		t.Skipf("another has the port: %v", err)
-	}
 	servers := []*dns.Server{{Listener: l, Handler: handler}, {PacketConn: p, Handler: handler}}
 	var up, all sync.WaitGroup
 	for _, server := range servers {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -411,24 +412,26 @@ func TestInterruptSavesAndDestroys(t *testing.T) {
 
 func TestBackgroundWorkEndsBeforeTheChecks(t *testing.T) {
 	t.Parallel()
-	o := options(t)
-	o.Accept = []run.Check{{Shell: "true"}}
-	started := time.Now()
-	rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
-		r := call(t, ctx, s, tool.RunCommand, map[string]any{"command": "echo begun; sleep 60", "background": true})
-		if r.Background == nil || !r.Background.Running || r.OK || r.Err != nil {
-			t.Errorf("%+v", r)
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t)
+		o.Accept = []run.Check{{Shell: "true"}}
+		started := time.Now()
+		rep := do(t, o, func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+			r := call(t, ctx, s, tool.RunCommand, map[string]any{"command": "echo begun; sleep 60", "background": true})
+			if r.Background == nil || !r.Background.Running || r.OK || r.Err != nil {
+				t.Errorf("%+v", r)
+				return done("")
+			}
+			w := call(t, ctx, s, tool.RunCommand, map[string]any{"wait": r.Background.ID, "timeout_seconds": 1})
+			if w.Background == nil || !w.Background.Running || w.Stdout != "begun\n" {
+				t.Errorf("wait: %+v", w)
+			}
 			return done("")
+		})
+		if rep.Accepted != run.Yes || time.Since(started) > 30*time.Second {
+			t.Errorf("%s after %v", rep.Accepted, time.Since(started))
 		}
-		w := call(t, ctx, s, tool.RunCommand, map[string]any{"wait": r.Background.ID, "timeout_seconds": 1})
-		if w.Background == nil || !w.Background.Running || w.Stdout != "begun\n" {
-			t.Errorf("wait: %+v", w)
-		}
-		return done("")
 	})
-	if rep.Accepted != run.Yes || time.Since(started) > 30*time.Second {
-		t.Errorf("%s after %v", rep.Accepted, time.Since(started))
-	}
 }
 
 // Nothing the worker started changes anything any more when the checks run: not

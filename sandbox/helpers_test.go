@@ -174,11 +174,11 @@ func (p *flaky) NetworkRecords(_ context.Context, _ string, after uint64) (sandb
 
 // wait returns when a file is there.
 func (f *fixture) wait(t *testing.T, name string) {
-	for range 2000 {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if _, err := f.Stat(context.Background(), name, sandbox.Access{}); err == nil {
 			return
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
 	t.Errorf("%s did not appear", name)
 }
