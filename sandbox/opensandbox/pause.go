@@ -32,10 +32,10 @@ func (p *Provider) Pause(ctx context.Context, id string, o sandbox.PauseOptions)
 // be others than before. One at a time resumes a sandbox: a second one that
 // could not see its policy would pause it again under the first.
 func (p *Provider) Resume(ctx context.Context, id string) error {
-	if _, busy := p.resuming.LoadOrStore(id, true); busy {
+	if _, busy := p.changing.LoadOrStore(id, true); busy {
 		return &sandbox.Error{Kind: sandbox.KindConflict, Op: "resume", Subject: id, Err: errors.New("it is being resumed")}
 	}
-	defer p.resuming.Delete(id)
+	defer p.changing.Delete(id)
 	ctx, cancel := bounded(ctx, pauseTimeout)
 	defer cancel()
 	sent, err := p.change(ctx, "resume", id, sandbox.StatePaused, sandbox.StateRunning)

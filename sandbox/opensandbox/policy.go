@@ -146,10 +146,10 @@ func (p *Provider) SetNetwork(ctx context.Context, id string, d policy.Document)
 	if err != nil {
 		return 0, err
 	}
-	if _, busy := p.resuming.LoadOrStore(id, true); busy {
+	if _, busy := p.changing.LoadOrStore(id, true); busy {
 		return fail(sandbox.KindConflict, "", "it is being resumed, or its network changed")
 	}
-	defer p.resuming.Delete(id)
+	defer p.changing.Delete(id)
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
 	if r, err := p.get(ctx, op, id); err != nil {

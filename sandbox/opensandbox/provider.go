@@ -68,7 +68,7 @@ type Provider struct {
 	missing error // why rein's execd cannot be put into sandboxes
 	program *program
 
-	resuming sync.Map // the ids of sandboxes that are being resumed
+	changing sync.Map // the ids of sandboxes that are being resumed, or whose network is changed
 
 	// lingerAfter, plantTimeout and startTimeout, but for tests.
 	linger, planting, starting time.Duration
