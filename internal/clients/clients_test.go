@@ -2,6 +2,7 @@ package clients_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -17,10 +18,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/internal/clients"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/local"
+	"github.com/rein-sh/rein/tool"
 )
 
 // all is make test-clients: every client, both runtimes.
@@ -150,31 +153,39 @@ func try(t *testing.T, registry *clients.Registry, runtime string) {
 			t.Errorf("%s, allowed: %+v: %s %s %+v", c.name, r.Outcome.ExitCode, r.Stdout.Head, r.Stderr.Head, r.Network)
 		}
 		t.Logf("%-18s %-22s %6d ms  it was fetched", c.name, "allowed:", r.DurationMS)
-		var results [2]sandbox.Result
+		var results [2]tool.Result
 		var both sync.WaitGroup
 		for i, box := range []*sandbox.Sandbox{closed, half} {
-			both.Go(func() { results[i] = run(t, box, c.command) })
+			both.Go(func() { results[i] = call(t, box, c.command) })
 		}
 		both.Wait()
-		refusal(t, c, "no rule for the name:", results[0])
-		refusal(t, c, "no rule for the range:", results[1])
+		refusal(t, c, "no rule for the name:", policy.RuleDefault, results[0])
+		refusal(t, c, "no rule for the range:", "address.loopback", results[1])
 	}
 }
 
-// refusal judges a client that must fail, and shows what it says.
-func refusal(t *testing.T, c client, word string, r sandbox.Result) {
+// refusal judges a client that must fail, and shows what it says. Whatever that is,
+// the result of the call has to name the host and the rule, to the model as well.
+func refusal(t *testing.T, c client, word, rule string, r tool.Result) {
 	t.Helper()
-	said := strings.Join(strings.Fields(string(r.Stderr.Head)+" "+string(r.Stdout.Head)), " ")
+	said := strings.Join(strings.Fields(r.Stderr+" "+r.Stdout), " ")
 	reason := ""
 	for _, n := range r.Network {
-		if n.Verdict == "deny" && (n.Name == c.host || strings.HasPrefix(n.Name, c.host)) {
-			reason = fmt.Sprintf("%s (%s)", n.Reason, n.Rule)
+		if n.Verdict == "deny" && n.Name == c.host && n.Rule == rule {
+			reason = n.Reason
 		}
 	}
-	if r.OK() || r.TimedOut() || strings.Contains(said, clients.Greeting) || !understandable.MatchString(said) || reason == "" {
-		t.Errorf("%s, %s timed out %v: %s; network %+v", c.name, word, r.TimedOut(), said, r.Network)
+	if r.OK || r.Timeout || strings.Contains(said, clients.Greeting) || !understandable.MatchString(said) || reason == "" {
+		t.Errorf("%s, %s timed out %v: %s; network %+v", c.name, word, r.Timeout, said, r.Network)
 	}
-	t.Logf("%-18s %-22s %6d ms  %s | on record: %s", c.name, word, r.DurationMS, around(said), reason)
+	want := "which was refused: " + reason
+	if rule != policy.RuleDefault { // which is that there is none
+		want += " (" + rule + ")"
+	}
+	if e := r.Err; e == nil || e.Code != tool.CodeNetworkDenied || !strings.Contains(e.Message, "it tried to reach "+c.host) || !strings.HasSuffix(e.Message, want) {
+		t.Errorf("%s, %s the model is told %+v, want %s", c.name, word, e, want)
+	}
+	t.Logf("%-18s %-22s %6d ms  %s | on record: %s (%s)", c.name, word, r.DurationMS, around(said), reason, rule)
 }
 
 // around is the place in a client's words that says why.
@@ -188,13 +199,43 @@ func around(said string) string {
 
 var count atomic.Int64
 
-// run runs a command in a directory of its own.
+// inItsOwn has a command run in a directory of its own.
+func inItsOwn(command string) string {
+	dir := fmt.Sprintf("c%d", count.Add(1))
+	return "mkdir " + dir + " && cp Fetch.java " + dir + " && cd " + dir + " && HOME=$PWD && export HOME && " + command
+}
+
+// patience is for npm, which tries again for more than a minute.
+const patience = 2 * time.Minute
+
 func run(t *testing.T, box *sandbox.Sandbox, command string) sandbox.Result {
 	t.Helper()
-	dir := fmt.Sprintf("c%d", count.Add(1))
-	r, err := box.Run(t.Context(), sandbox.Command{Shell: "mkdir " + dir + " && cp Fetch.java " + dir + " && cd " + dir + " && HOME=$PWD && export HOME && " + command, Timeout: 2 * time.Minute})
+	r, err := box.Run(t.Context(), sandbox.Command{Shell: inItsOwn(command), Timeout: patience})
 	if err != nil {
 		t.Error(err)
 	}
 	return r
+}
+
+// call runs a command as a model does, and returns what it is told.
+func call(t *testing.T, box *sandbox.Sandbox, command string) tool.Result {
+	t.Helper()
+	limits := budget.Long()
+	limits.MaxCallTimeout = patience
+	tree, err := budget.NewTree(limits, budget.TreeOptions{})
+	if err != nil {
+		t.Error(err)
+		return tool.Result{}
+	}
+	set, err := tool.Builtin(tool.Options{Sandbox: box, Budget: tree, Finish: func(context.Context) (string, error) { return "", nil }})
+	if err != nil {
+		t.Error(err)
+		return tool.Result{}
+	}
+	defer set.Close(context.WithoutCancel(t.Context()))
+	args, err := json.Marshal(map[string]any{"command": inItsOwn(command), "timeout_seconds": patience.Seconds()})
+	if err != nil {
+		t.Error(err)
+	}
+	return set.Run(t.Context(), tool.Call{ID: fmt.Sprintf("call_%d", count.Add(1)), Name: tool.RunCommand, Arguments: args})
 }
