@@ -34,7 +34,7 @@ func clientHello(t testing.TB, c *tls.Config) []byte {
 	return raw[recordHeader:]
 }
 
-// records puts a message into records of at most n bytes.
+// inRecords puts a message into records of at most n bytes.
 func inRecords(message []byte, n int) []byte {
 	var raw []byte
 	for part := range slices.Chunk(message, n) {

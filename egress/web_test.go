@@ -34,7 +34,7 @@ func (a *away) plain(t testing.TB, name, at string, h http.HandlerFunc) {
 	a.behind(name, at, s.Listener.Addr().String())
 }
 
-// web is a sandbox that may speak HTTP with web.example.com.
+// webTo is a sandbox that may speak HTTP with web.example.com.
 func webTo(t testing.TB, h http.HandlerFunc) (*netns, *away, *records) {
 	t.Helper()
 	out := newAway()

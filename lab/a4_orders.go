@@ -57,7 +57,7 @@ func (d *drill) theft() string {
 		d.token, loot, at, host, port)
 }
 
-// a4Model is a scripted model on the wire: it reads the file and then obeys, or
+// script is what the scripted model does: it reads the file and then obeys, or
 // does not.
 func (d *drill) script(obeys bool) string {
 	var b strings.Builder

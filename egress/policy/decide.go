@@ -119,7 +119,7 @@ func (p *Policy) named(name string, f *found) {
 	}
 }
 
-// at returns what a rule says of a port: whether it speaks of it, and what is
+// on returns what a rule says of a port: whether it speaks of it, and what is
 // spoken there.
 func (r *rule) on(port uint16) (Proto, bool) {
 	if r.ports == nil {

@@ -25,11 +25,6 @@ import (
 	"github.com/rein-sh/rein/execd/daemon"
 )
 
-// events runs a command as a plain client of OpenSandbox does and returns all
-// events but pings.
-// texts are the lines of one output stream.
-// The wire as OpenSandbox's clients read it: one JSON object a line, a blank
-// line after each, and nothing after the terminal event.
 func post(t *testing.T, r *rig, route, body string) *http.Response {
 	t.Helper()
 	return request(t, r, http.MethodPost, route, strings.NewReader(body), nil)

@@ -17,6 +17,8 @@ import (
 	"github.com/rein-sh/rein/execd/daemon"
 )
 
+// events runs a command as a plain client of OpenSandbox does and returns all
+// events but pings.
 func events(t *testing.T, r *rig, req execd.RunRequest) []execd.Event {
 	t.Helper()
 	var list []execd.Event
@@ -26,6 +28,7 @@ func events(t *testing.T, r *rig, req execd.RunRequest) []execd.Event {
 	return list
 }
 
+// texts are the lines of one output stream.
 func texts(list []execd.Event, kind string) []string {
 	var lines []string
 	for _, e := range list {
@@ -36,6 +39,8 @@ func texts(list []execd.Event, kind string) []string {
 	return lines
 }
 
+// The wire as OpenSandbox's clients read it: one JSON object a line, a blank
+// line after each, and nothing after the terminal event.
 func TestPlainStream(t *testing.T) {
 	r := serve(t, bestUser())
 	for _, c := range []struct {

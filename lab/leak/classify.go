@@ -52,7 +52,7 @@ func refused(err error) seen {
 	return seen{outcome: Open, words: "an error nobody expects: " + words}
 }
 
-// unexpectedICMP is what a datagram socket is told when its datagram was
+// datagramRefused is what a datagram socket is told when its datagram was
 // refused: the port is unreachable.
 func datagramRefused(err error) seen {
 	if errors.Is(err, syscall.ECONNREFUSED) {

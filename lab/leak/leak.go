@@ -120,7 +120,7 @@ const (
 	longestProgram = 20 * time.Second // for one that a program tries
 )
 
-// Ways is everything there is to try with an aim.
+// ways is everything there is to try with an aim.
 func (a Aim) ways() []way {
 	// The fronts come first: a gateway tells only so many targets apart.
 	ways := slices.Concat(a.fronts(), a.names(), a.web(), a.datagrams(), a.connections(), a.packets(), a.addresses(), a.spellings(), a.inside(), a.programs())

@@ -129,7 +129,8 @@ func noPrivileges(e *env) {
 	}
 }
 
-// execdPID finds execd: the process that is not the command's user's.
+// untouchable has a command try what it may not do to processes of another user,
+// execd among them.
 func untouchable(e *env) {
 	uid := strings.TrimSpace(e.sh("id -u"))
 	pids := strings.Fields(e.sh(`for p in /proc/[0-9]*; do test "$(stat -c %u $p 2> /dev/null)" = ` + uid + ` || echo ${p#/proc/}; done`))

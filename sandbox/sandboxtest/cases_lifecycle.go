@@ -107,7 +107,7 @@ func requireMissing(e *env) {
 // label is a label value that only this case has.
 func label() map[string]string { return map[string]string{"case": rand.Text()[:16]} }
 
-// list returns the ids of the sandboxes with labels.
+// listed returns the ids of the sandboxes with labels.
 func (e *env) listed(labels map[string]string) []string {
 	e.Helper()
 	infos, err := e.suite.provider.List(e.Context(), labels)

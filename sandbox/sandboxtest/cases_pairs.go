@@ -27,8 +27,8 @@ type operation struct {
 // ended are the kinds of errors of a sandbox that is no more.
 var ended = []sandbox.Kind{sandbox.KindNotFound, sandbox.KindLost}
 
-// result is what an operation may say in a state, "" being success, and the
-// state that it leaves when it says so.
+// may reports whether an operation may say that in a state, "" being success, and
+// the state that it leaves then.
 func (o operation) may(s sandbox.State, kind sandbox.Kind) (after sandbox.State, ok bool) {
 	switch {
 	case s == gone && o.to != gone:
