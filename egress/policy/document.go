@@ -4,7 +4,7 @@ package policy
 type Document struct {
 	Default    string   `json:"default,omitempty" jsonschema:"what is done with a target of which no rule speaks: deny or ask; deny unless set"`
 	Mode       string   `json:"mode,omitempty" jsonschema:"strictest: of all rules that speak of a target, the strictest counts; ordered: the first; strictest unless set"`
-	ReportOnly bool     `json:"report_only,omitempty" jsonschema:"what would be denied passes and is recorded, except addresses that are never reached"`
+	ReportOnly bool     `json:"report_only,omitempty" jsonschema:"what would be denied passes and is recorded, except addresses that are not public"`
 	Bundles    []string `json:"bundles,omitempty" jsonschema:"lists of hosts by name: pypi, npm, debian, go, crates, github-read, github:OWNER/REPO, huggingface"`
 	Rules      []Rule   `json:"rules,omitempty" jsonschema:"what may be reached"`
 	Limits     Limits   `json:"limits,omitzero" jsonschema:"what one sandbox may take of the network"`
