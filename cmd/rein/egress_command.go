@@ -230,6 +230,9 @@ func tried(path string) ([]policy.Seen, error) {
 		if addr, err := netip.ParseAddr(n.Address); err == nil {
 			one.Addr = addr
 		}
+		if strings.HasPrefix(n.Rule, "address.") {
+			one.Refused = n.Reason
+		}
 		if !had[one] {
 			had[one] = true
 			seen = append(seen, one)
@@ -245,9 +248,12 @@ func (s suggestion) yaml() string {
 	for _, note := range s.Notes {
 		fmt.Fprintf(&b, "# look at it: %s\n", cleanLine(note))
 	}
-	if len(s.Document.Rules) == 0 {
+	switch {
+	case len(s.Document.Rules) == 0 && len(s.Left) > 0:
+		b.WriteString("network: {}   # nothing can be suggested\n")
+	case len(s.Document.Rules) == 0:
 		b.WriteString("network: {}   # nothing is needed\n")
-	} else {
+	default:
 		b.WriteString("network:\n  rules:\n")
 	}
 	for _, r := range s.Document.Rules {

@@ -105,6 +105,9 @@ func TestSuffixes(t *testing.T) {
 	t.Parallel()
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "golang.org/x/net/publicsuffix").Output()
 	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
 		t.Skipf("the list cannot be found: %v", err)
 	}
 	read := func(name string) []byte {
@@ -287,6 +290,8 @@ func TestSuggest(t *testing.T) {
 		{Name: "rebound.example.org", Addr: addr("169.254.169.254"), Port: 80, Proto: policy.HTTP},
 		{Name: "inside.example.org", Addr: addr("10.0.0.7"), Port: 443, Proto: policy.TLS},
 		{Addr: addr("10.0.0.1"), Port: 22, Proto: policy.TCP},
+		{Name: "lan.example.org", Port: 8080, Proto: policy.HTTP, Refused: "it is private"},
+		{Addr: addr("1.0.0.1"), Port: 443, Proto: policy.TLS, Refused: "it is this host's own"},
 		{Addr: addr("64:ff9b::a9fe:a9fe"), Port: 80, Proto: policy.TCP},
 		{Addr: addr("64:ff9b::808:808"), Port: 80, Proto: policy.TCP},
 		{Addr: addr("198.18.0.9"), Port: 443, Proto: policy.TCP},
@@ -331,5 +336,24 @@ func TestSuggest(t *testing.T) {
 	}
 	if s := policy.Suggest(nil); len(s.Document.Rules)+len(s.Left)+len(s.Notes) != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A name whose address was refused is not proposed, although it was asked for: a
+// rule for it alone would open nothing. What is not looked at is said.
+func TestSuggestWhatOpens(t *testing.T) {
+	t.Parallel()
+	s := policy.Suggest([]policy.Seen{
+		{Name: "lan.example.org", Proto: policy.DNS, Port: 53},
+		{Name: "lan.example.org", Proto: policy.TCP, Port: 8080, Refused: "10.0.0.1 is private"},
+		{Name: "db.example.org", Proto: policy.TCP, Port: 5432},
+	})
+	if len(s.Document.Rules) != 1 || s.Document.Rules[0].Host != "db.example.org" || len(s.Left) != 1 || s.Left[0].Reason != "10.0.0.1 is private" {
+		t.Errorf("%+v", s)
+	}
+	if !slices.ContainsFunc(s.Notes, func(n string) bool {
+		return strings.Contains(n, "db.example.org is proposed as tcp, which is not looked at")
+	}) {
+		t.Errorf("%q", s.Notes)
 	}
 }

@@ -9,23 +9,26 @@ import (
 
 // Seen is one target of a record of the network, allowed or not.
 type Seen struct {
-	Name  string     // empty when there was none
-	Addr  netip.Addr // where it was sent; ignored in a DNS question
-	Port  uint16
-	Proto Proto // as recorded: TLS, HTTP, TCP, DNS, …
+	Name  string     `json:"name,omitempty"`   // empty when there was none
+	Addr  netip.Addr `json:"address,omitzero"` // where it was sent; ignored in a DNS question
+	Port  uint16     `json:"port,omitempty"`
+	Proto Proto      `json:"proto,omitempty"` // as recorded: TLS, HTTP, TCP, DNS, …
+	// Refused is why its address was refused, or one that its name resolved to; a
+	// rule for the target alone would not open it.
+	Refused string `json:"-"`
 }
 
 // Suggestion is what Suggest proposes.
 type Suggestion struct {
-	Document Document
-	Left     []Left   // what no rule is proposed for
-	Notes    []string // what to look at before using it
+	Document Document `json:"network"`
+	Left     []Left   `json:"left_out,omitempty"` // what no rule is proposed for
+	Notes    []string `json:"notes,omitempty"`    // what to look at before using it
 }
 
 // Left is a target of a record that no rule is proposed for.
 type Left struct {
 	Seen
-	Reason string
+	Reason string `json:"reason"`
 }
 
 // maxBeneath is how many names beneath one registrable domain are taken to be
@@ -41,7 +44,7 @@ var metadataNames = []string{"metadata.google.internal", "metadata.goog", "metad
 // never proposes a wildcard, a range, a metadata service, an address that is
 // not public, or a name that looks like data. The document has no origin.
 func Suggest(seen []Seen) Suggestion {
-	s := suggester{ports: map[string][]portOf{}, beneath: map[string]map[string]bool{}}
+	s := suggester{ports: map[string][]portOf{}, beneath: map[string]map[string]bool{}, refused: map[string]bool{}}
 	for _, one := range seen {
 		if name, err := Canonical(one.Name); err == nil {
 			domain := Registrable(name)
@@ -66,6 +69,7 @@ type suggester struct {
 	ports   map[string][]portOf        // by name or address
 	asked   []string                   // names in DNS questions
 	beneath map[string]map[string]bool // names by registrable domain
+	refused map[string]bool            // names that resolved to what was refused
 	order   []string
 	out     Suggestion
 }
@@ -91,6 +95,10 @@ func (s *suggester) take(one Seen) string {
 	case len(s.beneath[Registrable(name)]) > maxBeneath:
 		return fmt.Sprintf("%d different names beneath %s: they look like data", len(s.beneath[Registrable(name)]), Registrable(name))
 	}
+	if one.Refused != "" {
+		s.refused[name] = true
+		return one.Refused
+	}
 	if one.Proto == DNS || one.Port == 0 {
 		s.asked = append(s.asked, name)
 		return ""
@@ -114,6 +122,8 @@ func (s *suggester) address(one Seen) string {
 		return "no port"
 	case standsForName(one.Addr):
 		return "an address that stood for a name"
+	case one.Refused != "":
+		return one.Refused
 	}
 	if class := worstClass(one.Addr); class != Public {
 		return fmt.Sprintf("%s is %s: write a rule that names its range, if that is meant", one.Addr, class)
@@ -151,7 +161,7 @@ func (s *suggester) need(target string, one Seen) {
 // names makes the rules, in alphabetical order of their targets.
 func (s *suggester) names() {
 	for _, name := range s.asked {
-		if _, ok := s.ports[name]; !ok {
+		if _, ok := s.ports[name]; !ok && !s.refused[name] {
 			s.order = append(s.order, name)
 			s.ports[name] = []portOf{{443, TLS}}
 			s.out.Notes = append(s.out.Notes, name+" was only asked for by name, so that its port is not known: 443 is assumed")
@@ -160,6 +170,9 @@ func (s *suggester) names() {
 	slices.Sort(s.order)
 	for _, target := range s.order {
 		s.rules(target)
+		if slices.ContainsFunc(s.ports[target], func(p portOf) bool { return p.proto == TCP && p.port != 22 }) {
+			s.out.Notes = append(s.out.Notes, target+" is proposed as tcp, which is not looked at: write tls or http if it speaks that")
+		}
 		if how, known := Receives(target); how != "" {
 			s.out.Notes = append(s.out.Notes, target+" can be sent data that others read: "+how)
 		} else if !known {
