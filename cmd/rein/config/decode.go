@@ -74,6 +74,8 @@ func syntaxProblem(name string, err error) Problem {
 	p.Hint = "the file is YAML: two spaces a level, no tabs"
 	if strings.Contains(p.Message, "alias") || strings.Contains(p.Message, "anchor") {
 		p.Hint = quoteHint
+	} else if strings.Contains(p.Message, "already defined") {
+		p.Hint = "write the key once, with all that belongs beneath it"
 	}
 	return p
 }
@@ -153,7 +155,7 @@ func (d *decoder) pairs(n ast.Node, path string) (values []*ast.MappingValueNode
 		if where == "" {
 			where = "the file"
 		}
-		hint := ""
+		hint := `write "key: value" beneath it; rein config schema says which keys there are`
 		if path == "key" || strings.HasSuffix(path, ".key") {
 			hint = "write env:, file: or command: beneath it; the secret itself is never in the configuration"
 		}
@@ -273,8 +275,25 @@ func (d *decoder) basic(n ast.Node, path string, v reflect.Value) {
 		v.SetInt(i)
 	}
 	if err != nil {
-		d.fault(n, path, "", "%s must be %s, not %q", path, want, text)
+		d.fault(n, path, plainHint(v.Kind(), text), "%s must be %s, not %q", path, want, text)
 	}
+}
+
+// plainHint is how a value of a kind is written that stands there with more than
+// it takes: a unit, a currency, another word for true.
+func plainHint(k reflect.Kind, text string) string {
+	var s Size
+	switch {
+	case k == reflect.Bool && slices.Contains([]string{"yes", "on", "y"}, strings.ToLower(text)):
+		return "write true"
+	case k == reflect.Bool && slices.Contains([]string{"no", "off", "n"}, strings.ToLower(text)):
+		return "write false"
+	case k != reflect.Float64 && strings.HasSuffix(text, "B") && s.UnmarshalText([]byte(text)) == nil:
+		return fmt.Sprintf("write %d", s)
+	case strings.HasPrefix(text, "$"):
+		return "write " + text[1:]
+	}
+	return ""
 }
 
 // scalar returns the text of a scalar as it was written.
