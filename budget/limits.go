@@ -201,7 +201,7 @@ func (l Limits) Validate() error {
 	positive(LimitTokens, "MaxTokens", l.MaxTokens)
 	positive(LimitCost, "MaxCost", int64(l.MaxCost))
 	need(LimitTTL, "TTL", int64(l.TTL), l.TTL == 0 || l.TTL > SaveBefore,
-		"must be 0 (derived) or more than "+formatDuration(SaveBefore)+", in which outputs are saved")
+		"must be more than "+formatDuration(SaveBefore)+", in which outputs are saved; left out, it follows from the wall time")
 	return errors.Join(faults...)
 }
 

@@ -76,6 +76,9 @@ func begunTask(dir string) string {
 	return ""
 }
 
+// ErrNoRuns is what Find returns for the newest run where there is none.
+var ErrNoRuns = errors.New("there are no runs yet")
+
 // Find returns the directory of the run whose id is, or uniquely begins with,
 // id; "last" is the newest.
 func Find(stateDir, id string) (string, error) {
@@ -84,7 +87,7 @@ func Find(stateDir, id string) (string, error) {
 		return "", err
 	}
 	if len(runs) == 0 {
-		return "", errors.New("there are no runs yet")
+		return "", ErrNoRuns
 	}
 	if id == "last" {
 		return runs[0].Dir, nil

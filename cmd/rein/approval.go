@@ -104,6 +104,15 @@ type terminalAsker struct {
 	turn chan struct{} // held by the question that is shown
 }
 
+// closedBy is why a question needs no answer any more.
+func closedBy(ctx context.Context, err error) error {
+	why := cmp.Or(context.Cause(ctx), err)
+	if errors.Is(why, context.Canceled) {
+		return errors.New("the run ends, or somebody else has answered")
+	}
+	return why
+}
+
 // Name implements approval.Channel.
 func (t *terminalAsker) Name() string { return "terminal" }
 
@@ -128,7 +137,7 @@ func (t *terminalAsker) Ask(ctx context.Context, q approval.Question) (d approva
 		line, err := typedLine(keys)
 		if err != nil {
 			fmt.Fprintln(t.app.err)
-			t.app.note("the question is closed: %v", cmp.Or(context.Cause(ctx), err))
+			t.app.note("the question is closed: %v", closedBy(ctx, err))
 			return d, cmp.Or(ctx.Err(), err)
 		}
 		switch strings.ToLower(strings.TrimSpace(line)) {

@@ -81,7 +81,11 @@ func (a *app) runDir(id string) (string, error) {
 	}
 	dir, err := run.Find(state, id)
 	if err != nil {
-		return "", usage("rein runs ls lists them; \"last\" is the newest", "%s", err)
+		hint := "rein runs ls lists them; \"last\" is the newest"
+		if errors.Is(err, run.ErrNoRuns) {
+			hint = "rein run gives a task to an agent; its record is kept in " + filepath.Join(state, "runs")
+		}
+		return "", usage(hint, "%s", err)
 	}
 	return dir, nil
 }
