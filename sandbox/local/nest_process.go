@@ -239,10 +239,13 @@ func nestAttributes(idBase int) *syscall.SysProcAttr {
 // namespaceError says what to do when the kernel refuses the namespaces.
 func namespaceError(err error) error {
 	e := &sandbox.Error{Kind: sandbox.KindHost, Op: "make the sandbox's namespaces", Err: err}
-	for _, p := range namespaceProblems() {
-		e.Err = fmt.Errorf("%w (%s)", err, p.What)
-		e.Hint = p.Remedy
-		break
+	for _, p := range namespaceProblems(err) {
+		if p.Fatal { // others make less of a sandbox, not none
+			if e.Hint = p.Remedy; !strings.Contains(p.What, err.Error()) {
+				e.Err = fmt.Errorf("%w (%s)", err, p.What)
+			}
+			break
+		}
 	}
 	return e
 }

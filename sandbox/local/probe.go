@@ -56,8 +56,14 @@ func staticFacts() hostFacts {
 	return f
 }
 
-// namespaceProblems are the settings that forbid this user the namespaces.
-func namespaceProblems() []sandbox.Problem { return problemsOf(staticFacts()) }
+// namespaceProblems are what this host lacks for namespaces, which it refused with
+// an error.
+func namespaceProblems(refused error) []sandbox.Problem {
+	f := staticFacts()
+	f.Namespaces = refused
+	f.Keep, _ = os.Executable() // who is refused them is the keeper
+	return problemsOf(f)
+}
 
 // problemsOf is pure.
 func problemsOf(f hostFacts) []sandbox.Problem {
