@@ -131,7 +131,9 @@ func (c *captured) weigh() {
 		} else {
 			scan.Write(p.raw)
 		}
-		end, number = p.at+int64(len(p.raw)), p.line+int64(bytes.Count(p.raw, newline))
+		if i < len(c.pieces)-1 {
+			end, number = p.at+int64(len(p.raw)), p.line+int64(bytes.Count(p.raw, newline))
+		}
 	}
 	c.best = scan.Lines()
 	slices.SortStableFunc(c.best, func(a, b clue.Line) int { return b.Score - a.Score })

@@ -219,6 +219,7 @@ func (d cut) shown() Shown {
 	s := Shown{Binary: c.binary}
 	var all strings.Builder
 	at, line, fresh := int64(0), int64(1), true // where the text has come to; fresh: the line is new
+	before := part{piece: -1}
 	gap := func(to, toLine int64) {
 		if to == at {
 			return
@@ -247,7 +248,12 @@ func (d cut) shown() Shown {
 		}
 		piece := &c.pieces[p.piece]
 		from := piece.at + int64(p.from)
-		gap(from, piece.line+int64(bytes.Count(piece.raw[:p.from], newline)))
+		start, known := piece.line, 0
+		if before.piece == p.piece {
+			start, known = line, before.to
+		}
+		start += int64(bytes.Count(piece.raw[known:p.from], newline))
+		gap(from, start)
 		begin := all.Len()
 		replaced, stripped := piece.render(&all, p.from, p.to)
 		s.Replaced += replaced
@@ -258,7 +264,7 @@ func (d cut) shown() Shown {
 		case piece.at+int64(p.to) == c.bytes:
 			s.Tail = all.String()[begin:]
 		}
-		at, line = piece.at+int64(p.to), piece.line+int64(bytes.Count(piece.raw[:p.to], newline))
+		at, line, before = piece.at+int64(p.to), start+int64(bytes.Count(piece.raw[p.from:p.to], newline)), p
 		fresh = piece.raw[p.to-1] == '\n'
 	}
 	gap(c.bytes, c.lines+1)

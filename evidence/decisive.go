@@ -24,7 +24,7 @@ func (c *captured) decisive(most, mark room) []part {
 	ch := newChooser(c, mark, strong)
 	last := len(c.pieces) - 1
 	budget, lesser := strong, false
-	for _, l := range c.best {
+	for _, l := range c.order(strong) {
 		if l.Score < clue.Decisive && !lesser {
 			lesser, budget = true, ch.used.plus(weak).least(strong)
 		}
@@ -48,6 +48,23 @@ func (c *captured) decisive(most, mark room) []part {
 		joined = c.join(joined, p)
 	}
 	return joined
+}
+
+// order is in which order lines are chosen: best first, but where there is
+// little room what a line takes of it counts against it.
+func (c *captured) order(strong room) []clue.Line {
+	const most = 20
+	if !c.tight || strong.bytes == 0 {
+		return c.best
+	}
+	all := slices.Clone(c.best)
+	for i := range all {
+		l := &all[i]
+		least := min(l.Score, clue.Decisive)
+		l.Score = max(least, l.Score-min(most, int(l.End-l.Start)*100/strong.bytes))
+	}
+	slices.SortStableFunc(all, func(a, b clue.Line) int { return b.Score - a.Score })
+	return all
 }
 
 // wants is the room in which a stream can show all of its decisive lines, at

@@ -168,3 +168,75 @@ func BenchmarkScan(b *testing.B) {
 		})
 	}
 }
+
+// scores are what the lines of a stream are worth, by their text.
+func scores(in string) map[string]int {
+	s := clue.Index(64 << 10)
+	s.Write([]byte(in))
+	all := map[string]int{}
+	for _, l := range s.Lines() {
+		all[in[l.Start:l.End]] = l.Score
+	}
+	return all
+}
+
+// A line is judged by how it differs from those that are otherwise like it: by
+// the result in the place of another, by a mark, a colour, a code.
+func TestUnlike(t *testing.T) {
+	for name, c := range map[string]struct{ like, unlike string }{
+		"result": {"tests/test_%d.py::test_error_%d PASSED   [ 36%%]\n", "tests/test_a.py::test_b FAILED   [ 37%]\n"},
+		"mark":   {" \u2714 Close ledger %d and %d\n", " \u2718 Open ledger 3 and 4\n"},
+		"colour": {"  \x1b[32m  %d) wrote %d\x1b[0m\n", "  \x1b[31m  3) write update\x1b[0m\n"},
+		"code":   {"src/deep/down/part_%d.py:%d:1: C0114: Missing text here (missing-text)\n", "src/deep/down/part_a.py:3:1: E0602: Undefined name here (undefined-name)\n"},
+		"sides":  {"  %d != -%d, as it should\n", "    205 != 206\n"},
+	} {
+		var b strings.Builder
+		for i := range 1500 {
+			if i == 700 {
+				b.WriteString(c.unlike)
+			}
+			fmt.Fprintf(&b, c.like, i, i+1)
+		}
+		if all := scores(b.String()); all[c.unlike] < clue.Decisive+5 {
+			t.Errorf("%s: %q is worth %d", name, c.unlike, all[c.unlike])
+		}
+	}
+}
+
+// In a list of names, numbered or not, one that speaks of failure is a name.
+func TestNames(t *testing.T) {
+	var b strings.Builder
+	for i := range 900 {
+		fmt.Fprintf(&b, "  %s %s %d\n", []string{"pack", "find", "update", "resolve"}[i%4], []string{"ledger", "failure", "zone", "error", "quota"}[i%5], i)
+	}
+	for line, n := range scores(b.String()) {
+		if n >= clue.Decisive {
+			t.Fatalf("%q is worth %d", line, n)
+		}
+	}
+}
+
+// What a tool says of a file stands under its name, which may be far above.
+func TestHeading(t *testing.T) {
+	var b strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&b, "conf/part_%d.yaml\n", i)
+		for k := range 9 {
+			fmt.Fprintf(&b, "  %d:1     warning  too many blanks\n", k)
+		}
+		if i == 120 {
+			b.WriteString("  10:4     error    it does not end\n")
+		}
+		b.WriteString("\n")
+	}
+	in := []byte(b.String())
+	for _, size := range []int{7, len(in)} {
+		text := ""
+		for _, p := range pieces(in, size, 2<<10) {
+			text += string(p.Data)
+		}
+		if !strings.Contains(text, "conf/part_120.yaml\n") || !strings.Contains(text, "it does not end\n") {
+			t.Errorf("parts of %d bytes: kept is %.600q", size, text)
+		}
+	}
+}

@@ -20,6 +20,7 @@ type Scanner struct {
 	long   bool  // the open line is longer than what is kept of it
 
 	counts  []uint32 // lines of each shape; shapes are few, and some share a count
+	bare    uint32   // lines of nothing but names and words
 	lines   int      // judged
 	shapes  int      // different ones
 	kept    []line
@@ -27,7 +28,9 @@ type Scanner struct {
 	floor   int // what a line must be worth, since worse ones were dropped
 	follow  int // how many lines are still kept for the one before them
 	before  [2]line
-	nBefore int
+	nBefore int    // lines in before, and those that were there
+	heading line   // the name of a file under which indented lines stand; none if its number is 0
+	headed  bool   // it is kept
 	same    []byte // the last line, and what was read in it
 	reading reading
 }
@@ -40,6 +43,8 @@ type line struct {
 	shape      uint16
 	good       bool
 	empty      bool
+	bare       bool
+	under      int64 // the number of its heading, if it has one
 	text       []byte
 }
 
@@ -148,7 +153,7 @@ func (s *Scanner) Skip(size, newlines int64) {
 	s.end()
 	s.offset += size
 	s.number += newlines
-	s.follow, s.nBefore = 0, 0
+	s.follow, s.nBefore, s.heading.number = 0, 0, 0
 }
 
 // take judges a line: l is all of it, or its first MaxLine bytes.
@@ -166,20 +171,37 @@ func (s *Scanner) take(l []byte) {
 	s.counts[shape]++
 	s.lines++
 	now := line{start: s.opened, end: s.opened + int64(len(l)), number: s.number, own: r.score, shape: shape,
-		nth: uint16(min(s.counts[shape], 1<<16-1)), good: r.good, empty: r.empty}
+		nth: uint16(min(s.counts[shape], 1<<16-1)), good: r.good, empty: r.empty, bare: r.bare}
+	if r.bare {
+		s.bare++
+	}
+	indented := l[0] == ' ' || l[0] == '\t'
+	if indented {
+		now.under = s.heading.number
+	} else if !r.empty {
+		s.heading.number = 0
+	}
 	worth := s.worth(&now)
 	keep := s.follow > 0 || worth >= max(least, s.floor) || s.counts[shape] <= 2 && s.floor < least
 	if worth >= anchor && worth >= s.floor {
-		for i := range s.nBefore {
-			if s.before[i].number >= now.number-leading {
-				s.keep(s.before[i], nil)
+		for i := max(0, s.nBefore-len(s.before)); i < s.nBefore; i++ {
+			if b := &s.before[i%len(s.before)]; b.number >= now.number-leading {
+				s.keep(*b, nil)
+				s.headed = s.headed || b.number == s.heading.number
 			}
+		}
+		if now.under > 0 && !s.headed {
+			s.keep(s.heading, nil)
+			s.headed = true
 		}
 		s.nBefore = 0
 		s.follow = following + 1
 	}
 	if s.follow > 0 {
 		s.follow--
+	}
+	if r.name && !indented {
+		s.head(now, l, keep)
 	}
 	if keep {
 		s.keep(now, l)
@@ -188,15 +210,18 @@ func (s *Scanner) take(l []byte) {
 	s.remember(now, l)
 }
 
+// head holds on to a line that may be the heading of those that follow.
+func (s *Scanner) head(l line, text []byte, kept bool) {
+	old := s.heading.text
+	s.heading, s.headed = l, kept
+	if s.copy {
+		s.heading.text = append(old[:0], text...)
+	}
+}
+
 // remember holds on to the last lines that were not kept.
 func (s *Scanner) remember(l line, text []byte) {
-	if s.nBefore == len(s.before) {
-		oldest := s.before[0]
-		copy(s.before[:], s.before[1:])
-		s.nBefore--
-		s.before[s.nBefore] = oldest // for its text
-	}
-	b := &s.before[s.nBefore]
+	b := &s.before[s.nBefore%len(s.before)]
 	old := b.text
 	*b = l
 	if s.copy {
@@ -223,10 +248,16 @@ func (s *Scanner) keep(l line, text []byte) {
 // something when there is none.
 func (s *Scanner) worth(l *line) int {
 	w, n := int(l.own), s.counts[l.shape]
+	if w == 0 && n > 4 {
+		return 0
+	}
 	if w > 0 {
 		w -= min(24, 2*bits.Len16(l.nth)-2)
 		if n > 16 {
 			w -= min(18, 3*bits.Len32(n/16)-3)
+		}
+		if l.bare && s.bare > 16 {
+			w -= min(18, 3*bits.Len32(s.bare/16)-3)
 		}
 		if l.own >= anchor {
 			w = max(w, least)
@@ -250,7 +281,8 @@ func (s *Scanner) worth(l *line) int {
 var (
 	after  = [following]int{62, 54, 48, 43, 39, 36, 33, 30, 27, 24}
 	ahead  = [leading]int{40, 34, 30, 20}
-	lesser = 8 // for lines that report success
+	above  = 60 // for its heading
+	lesser = 8  // for lines that report success
 )
 
 // scores is what each kept line is worth among its neighbours.
@@ -272,9 +304,17 @@ func (s *Scanner) scores() []int {
 		}
 		w[to] = max(w[to], own[from]*share/100)
 	}
-	for i := range s.kept {
+	for i, heading := 0, 0; i < len(s.kept); i++ {
 		if own[i] < anchor {
 			continue
+		}
+		if under := s.kept[i].under; under > 0 {
+			for heading < i && s.kept[heading].number < under {
+				heading++
+			}
+			if s.kept[heading].number == under {
+				lend(i, heading, above)
+			}
 		}
 		for d := range following {
 			if j := i + 1 + d; j < len(w) && s.kept[j].number == s.kept[i].number+int64(d)+1 {

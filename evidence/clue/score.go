@@ -15,6 +15,8 @@ type reading struct {
 	shape uint32 // the same for lines that differ in names and numbers only
 	good  bool   // it reports success
 	empty bool
+	bare  bool // names and plain words, and nothing that states or divides
+	name  bool // the name of a file, alone
 }
 
 // reader is the state of that pass.
@@ -25,6 +27,7 @@ type reader struct {
 	best, more     int  // the strongest sign, and the sum of the others
 	letters        bool // a letter has been seen: the line's beginning is over
 	words          int
+	begin          int  // where the text begins, after its indent
 	colon          bool // what came last besides blanks opens a statement: ":", "]", "|"
 	tokenStart     int  // where the run of bytes without blanks began
 	tokenPath      bool // it has a letter and a "." or "/"
@@ -36,6 +39,7 @@ type reader struct {
 	lastEnd        int
 	undo, undoMore int  // best and more before the last word of failure
 	loud           bool // a word of failure in capitals
+	stated         bool // the last word of failure began a statement
 	number         int  // the last number: -1 none, else whether it is not 0
 	numberEnd      int
 	single         byte // the line begins with a single capital letter
@@ -63,8 +67,11 @@ func read(line []byte) reading {
 			}
 			r.at, r.tokenStart, r.tokenPath = at, at, false
 		case escape:
-			r.at += Escape(r.line[r.at:])
-			r.tokenStart = r.at
+			from := r.at
+			r.colour()
+			if r.tokenStart == from {
+				r.tokenStart = r.at
+			}
 		case high:
 			r.mark()
 		case joins:
@@ -74,8 +81,12 @@ func read(line []byte) reading {
 			r.at++
 		default:
 			r.shape.punct(c)
-			r.colon = r.colon && (c == '"' || c == '\'') || c == ':' || c == '=' || c == ']' || c == '|' || c == '*' || c == '>' || c == '[' || c == '!' || c == ')' && r.place == 2
-			if c == '(' || c == '[' || c == '"' || c == '\'' || c == '=' || c == '<' {
+			if c == '!' && r.tokenStart == r.at && r.peek(1) == '=' && (r.peek(2) == ' ' || r.peek(2) == '=' && r.peek(3) == ' ') {
+				r.sign(30) // two that should be equal
+			}
+			p := puncts[c]
+			r.colon = p&opening != 0 || r.colon && p&quoting != 0 || c == ')' && r.place == 2
+			if p&beginning != 0 {
 				r.tokenStart, r.tokenPath = r.at+1, false
 			}
 			r.at++
@@ -88,11 +99,17 @@ func read(line []byte) reading {
 func (r *reader) start() {
 	l := r.line
 	indent := 0
-	for indent < len(l) && (l[indent] == ' ' || l[indent] == '\t') {
+	for r.at < len(l) && (classes[l[r.at]] == blank || classes[l[r.at]] == escape) {
+		if classes[l[r.at]] == escape {
+			r.colour()
+			continue
+		}
 		indent++
+		r.at++
 	}
-	r.shape.indent(l[:indent])
-	l = l[indent:]
+	r.begin, r.tokenStart = r.at, r.at
+	r.shape.indent(indent, indent > 0 && l[r.at-1] == '\t')
+	l = l[r.at:]
 	switch {
 	case len(l) > 4 && l[0] == '>' && l[1] == ' ' && l[2] == ' ' && l[3] == ' ':
 		r.sign(45) // the line that failed, quoted
@@ -144,9 +161,25 @@ func (r *reader) mark() {
 		l[0] == 0xe2 && l[1] == 0x97 && l[2] == 0x8f: // ●
 		r.sign(60)
 		r.colon = true
+		r.shape.mark()
 	case l[0] == 0xe2 && l[1] == 0x9c && (l[2] == 0x93 || l[2] == 0x94 || l[2] == 0x85), // ✓✔✅
 		l[0] == 0xe2 && l[1] == 0x88 && l[2] == 0x9a: // √
 		r.good = true
+	}
+}
+
+// colour passes over a control sequence of the terminal. What follows in red is
+// bad news.
+func (r *reader) colour() {
+	n := Escape(r.line[r.at:])
+	s := r.line[r.at : r.at+n]
+	r.at += n
+	if n >= 5 && s[n-1] == 'm' && s[n-2] == '1' && (s[n-3] == '3' || s[n-3] == '9') && (s[n-4] == '[' || s[n-4] == ';') {
+		if r.letters {
+			r.sign(8)
+		} else {
+			r.sign(40)
+		}
 	}
 }
 
@@ -181,8 +214,8 @@ func (r *reader) digits() {
 	switch {
 	case r.lastWord == severe && zero:
 		r.retract()
-	case r.lastWord == severe:
-		r.sign(55)
+	case r.lastWord == severe && (r.stated || from != r.lastEnd+1 || l[r.lastEnd] != ' '):
+		r.sign(55) // and not the name of something that is numbered
 	case r.lastWord == exits && !zero:
 		r.sign(50)
 	case r.lastWord == located && r.place == 0:
@@ -211,7 +244,7 @@ func (r *reader) retract() {
 
 // placed notes a place in a file: a path before a number.
 func (r *reader) placed(next byte) {
-	first := r.words <= 3 && firstToken(r.line[:r.tokenStart])
+	first := firstToken(r.line[:r.tokenStart])
 	if next == ':' || next == ')' || next == ',' || next == 0 || next == ' ' || next == ']' || next == '"' {
 		if first {
 			r.place = 2
@@ -231,10 +264,12 @@ func firstToken(b []byte) bool {
 	n := 0
 	for _, c := range b {
 		if classes[c] == letter {
-			n++
+			if n++; n > 4 {
+				return false
+			}
 		}
 	}
-	return n == 0 || n <= 4
+	return true
 }
 
 func (r *reader) peek(n int) byte {
@@ -269,5 +304,6 @@ func (r *reader) verdict() reading {
 	if r.good && r.best < 60 {
 		s = min(s, 4)
 	}
-	return reading{score: int16(min(s, Top)), shape: r.shape.sum(), good: r.good && r.best < 60, empty: !r.letters && r.best == 0 && r.place == 0}
+	return reading{score: int16(min(s, Top)), shape: r.shape.sum(), good: r.good && r.best < 60, empty: !r.letters && r.best == 0 && r.place == 0,
+		bare: r.shape.bare(), name: r.tokenPath && r.letters && r.tokenStart == r.begin && r.place == 0}
 }

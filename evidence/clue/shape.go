@@ -14,8 +14,19 @@ type shaper struct {
 	last  uint32 // of a short word that may be the last
 	run   bool   // in a run of names
 	first bool   // the first run is over
+	told  bool   // there is punctuation, a mark, or a first word that means something
 	n     int
 }
+
+// mark gives a line its own form that is like others but for a mark of failure,
+// or a word of it in capitals.
+func (s *shaper) mark() {
+	s.add(601)
+	s.told = true
+}
+
+// bare reports whether the line has nothing but names and words.
+func (s *shaper) bare() bool { return !s.told }
 
 func (s *shaper) add(v uint32) {
 	if s.n < 24 {
@@ -24,19 +35,20 @@ func (s *shaper) add(v uint32) {
 	}
 }
 
-func (s *shaper) indent(b []byte) {
+func (s *shaper) indent(n int, tab bool) {
 	s.hash = hashStart
 	switch {
-	case len(b) == 0:
-	case b[0] == '\t':
+	case n == 0:
+	case tab:
 		s.add(301)
 	default:
-		s.add(302 + uint32(min(len(b), 8)/2))
+		s.add(302 + uint32(min(n, 8)/2))
 	}
 }
 
 func (s *shaper) punct(c byte) {
 	s.add(uint32(c))
+	s.told = true
 	s.run = false
 	s.last = 0
 }

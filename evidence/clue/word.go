@@ -30,19 +30,21 @@ func (r *reader) word() {
 		before = l[from-1]
 	}
 	k := lookUp(h)
-	glued := glue(before, l, from) || glueAfter(after, r.peek(1))
+	glued := classes[before] != blank && glue(before, l, from) || classes[after] != blank && glueAfter(after, r.peek(1))
 	r.shape.word(h, r.at-from, glued)
 	switch {
 	case part == severe:
 		r.typeName(from, after)
 	case part == mild && r.best < 40 && r.level == 0:
 		r.level = 1
-	case glued && k == severe:
-		r.sign(8)
-		k = plain
 	case glued:
+		if k == severe {
+			r.sign(8)
+		} else if r.place == 2 && upper {
+			r.code(h)
+		}
 		k = plain
-	default:
+	case k != plain:
 		r.meaning(k, from, before, after, upper)
 	}
 	if !r.letters && k == plain && r.at-from == 2 && l[from] == 'a' && l[from+1] == 't' && after == ' ' {
@@ -54,6 +56,19 @@ func (r *reader) word() {
 	r.colon, r.letters = false, true
 	r.words++
 	r.lastWord, r.lastEnd = k, r.at
+}
+
+// code gives the lines that a tool marks with the same code, as in
+// "a.py:3:1: E0602: …", their own form.
+func (r *reader) code(letters uint32) {
+	n := 0
+	for n < 6 && classes[r.peek(n)] == digit {
+		letters = letters*31 + uint32(r.peek(n))
+		n++
+	}
+	if c := classes[r.peek(n)]; n >= 3 && n < 6 && c != letter && c != joins {
+		r.shape.add(letters)
+	}
 }
 
 // glue reports whether the byte before a word makes it a part of a name.
@@ -105,6 +120,10 @@ func (r *reader) typeName(from int, after byte) {
 // meaning weighs a word that stands by itself.
 func (r *reader) meaning(k kind, from int, before, after byte, upper bool) {
 	opens := !r.letters || r.colon
+	r.shape.told = r.shape.told || upper || !r.letters && (k == severe || k == cause)
+	if k == severe && upper && r.letters {
+		r.shape.mark()
+	}
 	switch k {
 	case severe:
 		r.failure(opens, after, upper && r.at-from > 2)
@@ -167,6 +186,8 @@ func (r *reader) failure(opens bool, after byte, upper bool) {
 		return
 	case counted:
 		s = 62
+	case opens && upper && (after == ']' || after == '|'): // a level, and not what went wrong
+		s = 70
 	case opens && statement:
 		s = 86
 	case opens:
@@ -180,7 +201,7 @@ func (r *reader) failure(opens bool, after byte, upper bool) {
 		s = max(s, 58) + 8
 		r.loud = true
 	}
-	r.undo, r.undoMore = r.best, r.more
+	r.undo, r.undoMore, r.stated = r.best, r.more, opens
 	r.sign(s)
 }
 

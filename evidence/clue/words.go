@@ -97,6 +97,17 @@ const (
 	high
 )
 
+// What punctuation does: a statement follows it, whether one does stays as it
+// was, a name begins after it.
+const (
+	opening = 1 << iota
+	quoting
+	beginning
+)
+
+var puncts = [256]uint8{':': opening, ']': opening, '|': opening, '*': opening, '>': opening, '!': opening, '=': opening | beginning, '[': opening | beginning,
+	'"': quoting | beginning, '\'': quoting | beginning, '(': beginning, '<': beginning}
+
 var classes = func() (c [256]uint8) {
 	for b := range 256 {
 		switch {

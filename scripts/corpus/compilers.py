@@ -2,11 +2,13 @@
 warned about."""
 
 import json
+import os
 import random
 import re
+import shutil
 import xml.etree.ElementTree as ET
 
-from corpus import camel, first_line, names, need, pack, run, write
+from corpus import camel, first_line, json_lines, names, need, pack, run, write
 
 
 def c_file(name, i, broken, cpp=False):
@@ -28,15 +30,19 @@ C_BROKEN = [
 ]
 
 
+def errors(out):
+    """Returns the errors in the JSON of a compiler of the GCC, each after those that belong to it."""
+    every = [g for some in json_lines(out) for g in some]
+    return [c for g in every for c in [*g.get("children", [])[::-1], g] if c["kind"] in ("error", "fatal error")]
+
+
 def gcc_facts(d, command, file):
     """Returns the errors that gcc has for a file, from its JSON."""
     _, err = run(f"{command} -fsyntax-only -fdiagnostics-format=json {file}", d, apart=True)
     facts = []
-    for line in err.splitlines():
-        for g in json.loads(line) if line.startswith(b"[") else []:
-            if g["kind"] in ("error", "fatal error"):
-                at = g["locations"][0]["caret"]
-                facts.append([f"{at['file']}:{at['line']}:{at.get('display-column', at.get('column'))}: ", "error: ", g["message"]])
+    for g in errors(err):
+        at = g["locations"][0]["caret"]
+        facts.append([f"{at['file']}:{at['line']}:{at.get('display-column', at.get('column'))}: ", "error: ", g["message"]])
     return facts
 
 
@@ -109,12 +115,8 @@ def fortran(corpus):
     facts = []
     for i in sorted(at, key=lambda i: files[i]):
         _, err = run(f"gfortran -fsyntax-only -fdiagnostics-format=json src/{files[i]}.f90", d, apart=True)
-        for line in err.splitlines():
-            if line.startswith(b"["):
-                # What it tried in vain before it read the file as a module is
-                # in there, too.
-                tried = [c for g in json.loads(line) for c in g.get("children", []) + [g]]
-                facts += [[f] for f in ["Error: " + g["message"].splitlines()[0] for g in tried if g["kind"] == "error"] if f.encode() in log]
+        # What it tried in vain before it read the file as a module is in there, too.
+        facts += [[f] for f in ["Error: " + first_line(g["message"]) for g in errors(err)] if f.encode() in log]
     corpus.add("gfortran", "gfortran", log, facts, "gfortran -fdiagnostics-format=json", held=True)
 
 
@@ -126,18 +128,16 @@ def ada(corpus):
     for i, f in enumerate(files):
         wrong = '   Total := "text";\n' if i in bad else ""
         write(d, {f"{f}.adb": f"procedure {f} is\n   Total : Integer := 0;\n" + "".join(f"   Unused_{k} : Integer := {k};\n" for k in range(12)) + f"begin\n{wrong}   if Total > 1 then\n      null;\n   end if;\nend {f};\n"})
-    run("true", d)
     log = run("for f in *.adb; do echo gcc -c -gnatwa $f; gcc -c -gnatwa -gnatv $f; done; true", d)
     facts = []
     for i in sorted(bad, key=lambda i: files[i]):
-        out = run(f"gcc -c -gnatc {files[i]}.adb", d).decode()
-        facts += [[">>>", "error: " + m] for m in re.findall(r"(?m)^\S+:\d+:\d+: error: (.*)$", out)]
-    corpus.add("gnat", "gnat", log, facts, "the lines of gcc -gnatc, in the form file:line:column", held=True)
+        facts += [[">>>", "error: " + g["message"]] for g in errors(run(f"gcc -c -gnatc -fdiagnostics-format=json {files[i]}.adb", d))]
+    corpus.add("gnat", "gnat", log, facts, "gcc -fdiagnostics-format=json", held=True)
 
 
 def linkers(corpus):
-    for name, seed, ld, held in (("ld-bfd", 21, "bfd", False), ("ld-gold", 22, "gold", False), ("ld-lld", 23, "lld", False)):
-        need("gcc", "ld." + ld)
+    for name, seed, ld in (("ld-bfd", 21, "bfd"), ("ld-gold", 22, "gold"), ("ld-lld", 23, "lld")):
+        need("gcc", "llvm-readelf", "ld." + ld)
         d = corpus.dir(name)
         files = names(seed, 90)
         missing = {17: "journal_rotate_now", 18: "packet_digest_of", 60: "tenant_quota_left"}
@@ -151,15 +151,24 @@ def linkers(corpus):
         (d / "build").mkdir()
         log = run("set -x; for f in src/*.c; do gcc -O0 -Wall -Wextra -c -o build/$(basename $f .c).o $f; done", d)
         log += run(f"set -x; gcc -fuse-ld={ld} -o app build/*.o", d, ok=False) + pack(d, 200)
-        defined, undefined = set(), []
-        for line in run("nm build/*.o", d).decode().splitlines():
-            p = line.split()
-            if len(p) == 2 and p[0] == "U":
-                undefined.append(p[1])
-            elif len(p) == 3:
-                defined.add(p[2])
-        gone = [s for s in dict.fromkeys(undefined) if s not in defined and s in missing.values()]
-        corpus.add(name, "ld." + ld, log, [["undefined", s] for s in gone] + [["error:", "ld returned 1" if ld != "lld" else "linker command failed"] if ld != "lld" else ["collect2: error"]], "nm", held)
+        facts = [["undefined", s] for s in undefined(d, ld)] + [["collect2: error: ", f"ld returned {status(d, ld)} exit status"]]
+        corpus.add(name, "ld." + ld, log, facts, "the symbols of what the linker makes with -r, and its exit status")
+
+
+def undefined(d, ld):
+    """Returns the symbols that are not defined anywhere, which is no error yet where a linker makes one object of many."""
+    run(f"gcc -fuse-ld={ld} -r -nostdlib -o all.o build/*.o", d, ok=True)
+    said = json.loads(run("llvm-readelf --elf-output-style=JSON --symbols all.o", d, ok=True))
+    symbols = [s["Symbol"] for s in said[0]["all.o"]["Symbols"]]
+    return [s["Name"]["Value"] for s in symbols if s["Section"]["Value"] == "Undefined" and s["Binding"]["Value"] == "Global"]
+
+
+def status(d, ld):
+    """Returns with what a linker ends: the compiler runs one that writes it down."""
+    write(d, {f"bin/ld.{ld}": f'#!/bin/sh\n{shutil.which("ld." + ld)} "$@"\necho $? > status\n'})
+    os.chmod(d / f"bin/ld.{ld}", 0o755)
+    run(f"gcc -B bin -fuse-ld={ld} -o app build/*.o", d)
+    return (d / "status").read_text().strip()
 
 
 def rust(corpus):
@@ -179,8 +188,7 @@ def rust(corpus):
         # each kind is asked for where it stands.
         out, _ = run("cargo build --offline --message-format=json", d, apart=True)
         facts = []
-        for line in out.splitlines():
-            g = json.loads(line)
+        for g in json_lines(out):
             if g.get("reason") == "compiler-message" and g["message"]["level"] == "error" and g["message"]["spans"]:
                 m = g["message"]
                 s = m["spans"][0]
@@ -199,12 +207,7 @@ def go(corpus):
             f"\nfunc Do{k}(n int) {{\n\tfmt.Printf(\"%d and %d\\n\", n)\n\tn = n\n}}\n" for k in range(8))})
     log = run("go build -v ./...; go vet ./...", d)
     facts = []
-    out = run("go build -json ./...", d)
-    for line in out.splitlines():
-        try:
-            g = json.loads(line)
-        except ValueError:
-            continue
+    for g in json_lines(run("go build -json ./...", d)):
         text = g.get("Output", "").strip()
         if g.get("Action") == "build-output" and not text.startswith("#"):
             facts.append([text])
@@ -256,17 +259,22 @@ def haskell(corpus):
         wrong = f"total{i} :: Int\ntotal{i} = \"text\"\n" if i in (22,) else ""
         write(d, {f"{m}.hs": f"module {m} where\nimport Data.List\nimport Data.Char\n" + "".join(f"run{k} n = let unused = n in map (+{k}) [1,2,n]\n" for k in range(5)) + wrong})
     log = run("for f in *.hs; do ghc -Wall -fno-code $f 2>&1; done; true", d)
-    out = run(f"ghc -Wall -fno-code -ddump-json {mods[22]}.hs", d)
     facts = []
-    for line in out.splitlines():
-        try:
-            g = json.loads(line)
-        except ValueError:
-            continue
+    for g in json_lines(run(f"ghc -Wall -fno-code -ddump-json {mods[22]}.hs", d)):
         if g.get("severity") == "SevError":
             s = g["span"]
             facts += [[f"{s['file']}:{s['startLine']}:{s['startCol']}: error"], [first_line(g["doc"]).lstrip("• ")[:60]]]
     corpus.add("ghc", "ghc", log, facts, "ghc -ddump-json", held=True)
+
+
+# It types a file with the compiler's own library, which hands over its report.
+REPORT = """let () =
+  Compmisc.init_path ();
+  try ignore (Typemod.type_structure (Compmisc.initial_env ()) (Pparse.parse_implementation ~tool_name:"report" Sys.argv.(1)))
+  with e -> match Location.error_of_exn e with
+  | Some (`Ok r) -> Printf.printf "[%S, %d, %S]" r.main.loc.loc_start.pos_fname r.main.loc.loc_start.pos_lnum (Format.asprintf "%t" r.main.txt)
+  | _ -> raise e
+"""
 
 
 def ocaml(corpus):
@@ -278,12 +286,14 @@ def ocaml(corpus):
         wrong = "let total : int = \"text\"\n" if i in at else ""
         write(d, {f"{m}.ml": "".join(f"let run_{k} n = let unused_{k} = n in match n with 0 -> 1\n" for k in range(3)) + wrong})
     log = run("for f in *.ml; do echo ocamlc -w +a -c $f; ocamlc -w +a -c $f; done; true", d)
+    write(d, {"report/report.ml": REPORT})
+    run("ocamlc -w -a -I +compiler-libs ocamlcommon.cma report.ml -o report", d / "report", ok=True)
     facts = []
     for i in sorted(at, key=lambda i: mods[i]):
-        short = run(f"OCAML_ERROR_STYLE=short ocamlc -w -a -c {mods[i]}.ml", d).decode()
-        m = re.search(r"(?ms)^File \"(\S+)\", line (\d+).*?^Error: ([^\n]*)", short)
-        facts += [[f'File "{m[1]}", line {m[2]}'], ["Error: " + m[3][:50]]]
-    corpus.add("ocaml", "ocamlc", log, facts, "ocamlc -error-style short")
+        out, _ = run(f"report/report {mods[i]}.ml", d, apart=True)
+        file, line, message = json.loads(out)
+        facts += [[f'File "{file}", line {line},'], ["Error: " + message[:50]]]
+    corpus.add("ocaml", "ocamlc", log, facts, "the compiler's report, from its library")
 
 
 def linters(corpus):
@@ -312,10 +322,9 @@ def shell(corpus):
         bad = "if [ $1 = x ; then echo y; fi\n" if i in (21,) else ""
         write(d, {f"{f}.sh": "#!/bin/sh\n" + "".join(f"cd $dir_{k}\necho $name_{k} `date`\n" for k in range(5)) + bad})
     log = run("shellcheck *.sh", d)
-    facts = []
-    for g in json.loads(run(f"shellcheck -f json {files[21]}.sh", d)):
-        if g["level"] == "error":
-            facts.append([f"SC{g['code']}", g["message"][:40]])
+    bad = [g for g in json.loads(run(f"shellcheck -f json {files[21]}.sh", d)) if g["level"] == "error"]
+    facts = [[f"In {file} line {line}:"] for file, line in dict.fromkeys((g["file"], g["line"]) for g in bad)]
+    facts += [[f"SC{g['code']}", g["message"][:40]] for g in bad]
     corpus.add("shellcheck", "shellcheck", log, facts, "shellcheck -f json", held=True)
 
 

@@ -93,6 +93,15 @@ def run(cmd, cwd, env=None, ok=None, apart=False, timeout=300):
     return (p.stdout, p.stderr) if apart else p.stdout
 
 
+def json_lines(out):
+    """Returns what of an output is lines of JSON."""
+    for line in out.splitlines():
+        try:
+            yield json.loads(line if line[:1] in (b"{", b"[") else b"")
+        except ValueError:
+            pass
+
+
 def pack(d, n):
     """Packs n reports with tar, as the next step of a job does, and returns what it prints."""
     write(d, {f"reports/coverage/{name}.error.html": name for name in names(7, n)})

@@ -97,7 +97,7 @@ def facts_of(d, fails, files, log):
         out, _ = run("npx mocha --reporter json test", d / "web", apart=True)
         bad = json.loads(out)["failures"][0]
         said = [l for l in bad["err"]["message"].splitlines() if l]
-        return [[bad["title"] + ":"], [said[0]], [said[-1]]], "mocha --reporter json"
+        return [[") " + bad["title"]], [said[0]], [said[-1]]], "mocha --reporter json"
     out = run(["python3", "-c", "import runpy, json\ntry: runpy.run_path('migrate.py')\nexcept Exception as e: print(json.dumps(type(e).__name__ + ': ' + str(e)))"], d)
     return [[json.loads(out.splitlines()[-1])]], "the exception as Python's runpy raises it"
 

@@ -4,7 +4,7 @@ import json
 import re
 
 from compilers import C_BROKEN, c_file, gcc_facts
-from corpus import first_line, names, need, run, write
+from corpus import first_line, json_lines, names, need, run, write
 
 
 SERVICES = ("express@4.19.2", "eslint@8.57.0", "webpack@5.91.0", "mocha@10.4.0", "fastify@4.27.0", "rollup@4.18.0")
@@ -63,23 +63,49 @@ def pip(corpus):
         write(d, {f"pkg/src/{f}.c": c_file(f, i, C_BROKEN[1] if i == 33 else [])})
     write(d, {"pkg/setup.py": "from setuptools import Extension, setup\nsetup(name='pkg', version='1', ext_modules=[Extension('pkg', " + json.dumps([f"src/{f}.c" for f in files]) + ", extra_compile_args=['-Wall', '-Wextra'])])\n"})
     run("python3 -m venv v && v/bin/pip install setuptools wheel", d, ok=True)
-    log = run("v/bin/pip --no-input --disable-pip-version-check install -v --no-build-isolation ./pkg", d, ok=False)
-    corpus.add("pip-build", "pip", log, gcc_facts(d / "pkg", "gcc", f"src/{files[33]}.c") + [["error: subprocess-exited-with-error"]], "gcc -fdiagnostics-format=json, pip's exit code")
+    install = "--no-input --disable-pip-version-check install -v --no-build-isolation ./pkg"
+    log = run("v/bin/pip " + install, d, ok=False)
+    facts = gcc_facts(d / "pkg", "gcc", f"src/{files[33]}.c") + pip_facts(d, install)
+    corpus.add("pip-build", "pip", log, facts, "gcc -fdiagnostics-format=json, the records that pip logs")
+
+
+# It runs pip, and writes down the requirements that its resolver says are in
+# conflict and, of the records that it logs, those that are errors.
+RECORD = """import json, logging, sys
+from pip._internal.cli.main import main
+from pip._internal.resolution.resolvelib import factory
+said, make, explain = [], logging.getLogRecordFactory(), factory.Factory.get_installation_error
+def record(*args, **kwargs):
+    r = make(*args, **kwargs)
+    if r.levelno >= logging.ERROR:
+        reference = getattr(r.args[0] if isinstance(r.args, tuple) and r.args else None, "reference", None)
+        said.append(["error: " + reference] if reference else ["ERROR: " + r.getMessage().strip().splitlines()[0]])
+    return r
+def installation_error(self, e, constraints):
+    for c in e.causes:
+        said.append([f"{c.parent.name} {c.parent.version} depends on", c.requirement.format_for_error()] if c.parent else ["requested", c.requirement.format_for_error()])
+    return explain(self, e, constraints)
+logging.setLogRecordFactory(record)
+factory.Factory.get_installation_error = installation_error
+main(sys.argv[1:])
+json.dump(said, open("out.json", "w"))
+"""
+
+
+def pip_facts(d, command):
+    write(d, {"record.py": RECORD})
+    run("v/bin/python record.py " + command, d)
+    return json.load(open(d / "out.json"))
 
 
 def pip_missing(corpus):
     need("python3")
     d = corpus.dir("pip-resolve")
     run("python3 -m venv v", d, ok=True)
-    pip = "v/bin/pip --no-input --disable-pip-version-check install --dry-run --no-cache-dir"
+    install = "--no-input --disable-pip-version-check install --dry-run --no-cache-dir -r requirements.txt"
     write(d, {"requirements.txt": "requests==2.31.0\nurllib3==1.20\n"})
-    log = run(f"{pip} -vvv -r requirements.txt", d, ok=False)
-    # What the package says that it needs is what it is said to conflict with.
-    run(f"{pip} --no-deps --report report.json requests==2.31.0", d, ok=True)
-    needs = json.load(open(d / "report.json"))["install"][0]["metadata"]["requires_dist"]
-    asked = next(n for n in needs if n.startswith("urllib3"))
-    corpus.add("pip-resolve", "pip", log, [["ERROR: Cannot install"], ["requests 2.31.0 depends on urllib3", *re.findall(r"[<>=!~]+[\w.]+", asked)], ["ERROR: ResolutionImpossible"]],
-               "the requirements in pip's report of the package", ordered=True)
+    log = run(f"v/bin/pip {install} -vvv", d, ok=False)
+    corpus.add("pip-resolve", "pip", log, pip_facts(d, install), "the causes of pip's resolver, the records that pip logs")
 
 
 def apt(corpus):
@@ -112,11 +138,9 @@ def mypy(corpus):
     log = run("mypy --no-incremental --cache-dir=/dev/null -v app", d)
     out = run("mypy --no-incremental --cache-dir=/dev/null -O json app", d)
     facts = []
-    for line in out.splitlines():
-        if line.startswith(b"{"):
-            g = json.loads(line)
-            if g["severity"] == "error":
-                facts.append([f"{g['file']}:{g['line']}: error: ", g["message"]])
+    for g in json_lines(out):
+        if g["severity"] == "error":
+            facts.append([f"{g['file']}:{g['line']}: error: ", g["message"]])
     corpus.add("mypy", "mypy", log, facts, "mypy -O json")
 
 
@@ -147,9 +171,8 @@ def eslint(corpus):
     log = run("npx eslint --no-color src", d)
     facts = []
     for f in json.loads(run("npx eslint -f json src", d)):
-        for g in f["messages"]:
-            if g["severity"] == 2:
-                facts.append([f"{g['line']}:{g['column']}", "error", g["message"]])
+        bad = [g for g in f["messages"] if g["severity"] == 2]
+        facts += [[f["filePath"]]] * bool(bad) + [[f"{g['line']}:{g['column']}", "error", g["message"]] for g in bad]
     corpus.add("eslint", "eslint", log, facts, "eslint -f json")
 
 
@@ -161,10 +184,13 @@ def yamllint(corpus):
         write(d, {f"conf/{m}.yaml": "".join(f"key_{k}:   value\nlist_{k}: [ a,b ]\n" for k in range(5)) + bad})
     write(d, {".yamllint": "extends: default\nrules:\n  colons: {level: warning}\n  brackets: {level: warning}\n  commas: {level: warning}\n  document-start: {level: warning}\n"})
     log = run("yamllint conf", d)
+    write(d, {"report.py": "import glob, json\nfrom yamllint import config, linter\nconf = config.YamlLintConfig(file='.yamllint')\nfor f in glob.glob('conf/*'):\n"
+                           "    for p in linter.run(open(f), conf, f):\n        print(json.dumps([f, p.line, p.column, p.level, p.message]))\n"})
     facts = []
-    for m in re.finditer(rb"(?m)^\S+?:(\d+):(\d+): \[error\] (.*)$", run("yamllint -f parsable conf", d)):
-        facts.append([m[1] + b":" + m[2], b"error", m[3][:40]])
-    corpus.add("yamllint", "yamllint", log, facts, "yamllint -f parsable", held=True)
+    for file, line, column, level, message in json_lines(run("python3 report.py", d, ok=True)):
+        if level == "error":
+            facts += [[file], [f"{line}:{column}", level, message]]
+    corpus.add("yamllint", "yamllint", log, facts, "the problems of yamllint's library", held=True)
 
 
 def tidy(corpus):

@@ -5,7 +5,7 @@ import random
 import re
 import xml.etree.ElementTree as ET
 
-from corpus import camel, first_line, names, need, pack, run, write
+from corpus import camel, first_line, json_lines, names, need, pack, run, write
 
 CHATTER = ["connected to primary", "retrying after error 110: timed out", "no errors found in batch", "cache miss for key", "failed over to replica, continuing",
            "flushed 0 failed writes", "received frame", "loaded exception list", "warning threshold not reached", "expected size matches"]
@@ -13,6 +13,12 @@ CHATTER = ["connected to primary", "retrying after error 110: timed out", "no er
 
 def chat(rng, i):
     return f"[{rng.choice(['debug', 'info', 'trace'])}] {rng.choice(CHATTER)} seq={i * 7919 % 10007} shard={rng.randrange(16)}"
+
+
+def cases(seed, n, case):
+    """Returns n tests of a suite: what case makes of the number and the name of each, and of the random numbers for what it prints."""
+    rng = random.Random(seed)
+    return "".join(case(i, t, rng) for i, t in enumerate(names(seed, n)))
 
 
 def junit(path_or_text):
@@ -40,8 +46,7 @@ def go_test(corpus):
             write(d, {f"p{p}/p_test.go": body})
         log = run("go test -v ./...", d, ok=False)
         facts = []
-        for line in run("go test -json ./...", d).splitlines():
-            g = json.loads(line)
+        for g in json_lines(run("go test -json ./...", d)):
             if g["Action"] == "output" and "Test" in g and "got" in g["Output"]:
                 facts.append([g["Output"].strip()])
             if g["Action"] == "fail" and "Test" in g:
@@ -64,8 +69,7 @@ def go_panic(corpus):
     write(d, {"app_test.go": body})
     log = run("go test -v ./...", d, ok=False)
     facts = []
-    for line in run("go test -json ./...", d).splitlines():
-        g = json.loads(line)
+    for g in json_lines(run("go test -json ./...", d)):
         if g["Action"] == "output" and g["Output"].startswith("panic: "):
             facts.append([g["Output"].strip()])
         elif g["Action"] == "fail" and "Test" in g:
@@ -149,7 +153,7 @@ def jest(corpus):
             for case in suite["assertionResults"]:
                 if case["status"] == "failed":
                     text = re.sub(r"\x1b\[[0-9;]*m", "", case["failureMessages"][0])
-                    facts.append(["● ", case["title"]])
+                    facts.append(["✕ ", case["title"]])
                     facts += [[l.strip()] for l in text.splitlines() if re.match(r"\s*([-+] {2,}\S|TypeError)", l) and "Expected" not in l and "Received" not in l][:3]
         corpus.add(name, "jest", log, facts, "jest --json")
 
@@ -197,7 +201,7 @@ def vitest(corpus):
     for suite in json.loads(out[out.index(b"{"):])["testResults"]:
         for case in suite["assertionResults"]:
             if case["status"] == "failed":
-                facts += [["FAIL", case["title"]], [first_line(case["failureMessages"][0])[:60]]]
+                facts += [["× ", case["title"]], [first_line(case["failureMessages"][0])[:60]]]
     corpus.add("vitest", "vitest", log, facts, "vitest --reporter=json", held=True)
 
 
@@ -211,12 +215,10 @@ def cargo_test(corpus):
         log = run("cargo test --offline -- --test-threads=1", d, ok=False)
         out = run("cargo test --offline -- -Zunstable-options --format json --test-threads=1", d, env={"RUSTC_BOOTSTRAP": "1"})
         facts = []
-        for line in out.splitlines():
-            if line.startswith(b"{"):
-                g = json.loads(line)
-                if g["type"] == "test" and g["event"] == "failed":
-                    facts.append([f"test {g['name']} ... FAILED"])
-                    facts += [[l.split(" (")[0], l.split("panicked")[1]] if "panicked" in l else [l] for l in g["stdout"].splitlines() if "panicked" in l or "assertion" in l]
+        for g in json_lines(out):
+            if g["type"] == "test" and g["event"] == "failed":
+                facts.append([f"test {g['name']} ... FAILED"])
+                facts += [[l.split(" (")[0], l.split("panicked")[1]] if "panicked" in l else [l] for l in g["stdout"].splitlines() if "panicked" in l or "assertion" in l]
         log += pack(d, 1000)
         corpus.add(name, "cargo test", log, facts, "cargo test --format json")
 
@@ -306,49 +308,39 @@ def maven(corpus):
 def ruby(corpus):
     need("ruby", "rspec")
     d = corpus.dir("rspec")
-    tests = names(201, 900)
-    rng = random.Random(201)
     body = "describe 'ledger' do\n"
-    for i, t in enumerate(tests):
-        body += f"  it '{t.replace('_', ' ')} {i}' do\n    puts '{chat(rng, i)}'\n    expect({i}).to eq({i + 1 if i in (300, 610) else i})\n  end\n"
+    body += cases(201, 900, lambda i, t, rng: f"  it '{t.replace('_', ' ')} {i}' do\n    puts '{chat(rng, i)}'\n    expect({i}).to eq({i + 1 if i in (300, 610) else i})\n  end\n")
     write(d, {"spec/ledger_spec.rb": body + "end\n"})
     log = run("rspec --format documentation", d, ok=False) + pack(d, 300)
     run("rspec --format json --out out.json", d)
     facts = []
     for case in json.load(open(d / "out.json"))["examples"]:
         if case["status"] == "failed":
-            facts += [[") ", case["full_description"]], [case["exception"]["message"].split("\n")[1].strip()], [case["exception"]["message"].split("\n")[2].strip()]]
+            facts += [[case["description"], "(FAILED"], [case["exception"]["message"].split("\n")[1].strip()], [case["exception"]["message"].split("\n")[2].strip()]]
     corpus.add("rspec", "rspec", log, facts, "rspec --format json")
     d = corpus.dir("test-unit")
     body = "require 'test/unit'\nclass LedgerTest < Test::Unit::TestCase\n"
-    for i, t in enumerate(tests):
-        body += f"  def test_{t}_{i}\n    puts '{chat(rng, i)}'\n    assert_equal({i}, {i + 1 if i == 444 else i})\n  end\n"
+    body += cases(201, 900, lambda i, t, rng: f"  def test_{t}_{i}\n    puts '{chat(rng, i)}'\n    assert_equal({i}, {i + 1 if i == 444 else i})\n  end\n")
     write(d, {"t.rb": body + "end\n"})
     log = run("ruby t.rb --verbose=verbose", d, ok=False) + pack(d, 300)
     out = run("ruby t.rb --runner=xml", d)
     facts = []
-    text = out
-    for m in re.finditer(rb"(?s)<test-result>.*?</test-result>", text):
-        if b"<status>failure</status>" in m[0]:
-            name = re.search(rb"<test>.*?<name>(.*?)</name>", m[0], re.S)[1].decode()
-            facts += [["Failure: ", name]]
-            break
-    facts += [["<444> expected but was"], ["<445>"]]
+    for m in re.finditer(rb"(?s)<test-result>.*?</test-result>", out):
+        result = ET.fromstring(m[0]).find("result")
+        if result.findtext("status") == "failure":
+            facts += [["Failure: ", result.findtext("test/name")]] + [[l.rstrip(".")] for l in result.findtext("detail").splitlines()]
     corpus.add("test-unit", "test-unit", log, facts, "test-unit --runner=xml", held=True)
 
 
 def php(corpus):
     need("phpunit")
     d = corpus.dir("phpunit")
-    tests = names(211, 900)
-    rng = random.Random(211)
     body = "<?php\nclass LedgerTest extends PHPUnit\\Framework\\TestCase {\n"
-    for i, t in enumerate(tests):
-        body += f"  public function test{camel(t)}{i}(): void {{ fwrite(STDOUT, '{chat(rng, i)}' . PHP_EOL); $this->assertSame({i + 1 if i in (450,) else i}, {i}, 'total of {t}'); }}\n"
+    body += cases(211, 900, lambda i, t, rng: f"  public function test{camel(t)}{i}(): void {{ fwrite(STDOUT, '{chat(rng, i)}' . PHP_EOL); $this->assertSame({i + 1 if i in (450,) else i}, {i}, 'total of {t}'); }}\n")
     write(d, {"LedgerTest.php": body + "}\n"})
     log = run("phpunit --testdox LedgerTest.php", d) + pack(d, 300)
-    run("phpunit --log-junit out.xml LedgerTest.php > /dev/null", d)
-    facts = []
+    run("phpunit --log-junit out.xml --testdox-xml testdox.xml LedgerTest.php > /dev/null", d)
+    facts = [["✘ ", case.get("prettifiedMethodName")] for case in ET.parse(d / "testdox.xml").getroot() if case.get("exceptionMessage")]
     for case, _, _, text in junit(d / "out.xml"):
         facts += [[l.strip()] for l in text.strip().splitlines()[1:3] if l.strip()]
     corpus.add("phpunit", "phpunit", log, facts, "phpunit --log-junit")
@@ -357,11 +349,8 @@ def php(corpus):
 def lua(corpus):
     need("busted")
     d = corpus.dir("busted")
-    tests = names(221, 900)
-    rng = random.Random(221)
     body = "describe('ledger', function()\n"
-    for i, t in enumerate(tests):
-        body += f"  it('{t} {i}', function() print('{chat(rng, i)}') assert.are.equal({i}, {i + 1 if i in (333,) else i}) end)\n"
+    body += cases(221, 900, lambda i, t, rng: f"  it('{t} {i}', function() print('{chat(rng, i)}') assert.are.equal({i}, {i + 1 if i in (333,) else i}) end)\n")
     write(d, {"spec/ledger_spec.lua": body + "end)\n"})
     log = run("busted -o TAP; true", d) + pack(d, 300)
     run("busted -o junit > out.xml", d)
@@ -369,7 +358,7 @@ def lua(corpus):
     text = re.sub(rb"(?m)^\[(debug|info|trace)\] .*$", b"", text).strip()
     facts = []
     for case, _, message, body in junit(text):
-        facts += [["not ok", case]] + [[l.strip()] for l in (message + "\n" + body).splitlines() if "Expected objects" in l][:1]
+        facts += [["not ok", case]] + [[l.strip()] for l in (message + "\n" + body).splitlines() if "Expected objects" in l or l.startswith("(")]
     corpus.add("busted", "busted", log, facts, "busted -o junit", held=True)
 
 
@@ -392,11 +381,8 @@ def bats(corpus):
 def r(corpus):
     need("Rscript")
     d = corpus.dir("testthat")
-    tests = names(241, 500)
-    rng = random.Random(241)
     body = "library(testthat)\n"
-    for i, t in enumerate(tests):
-        body += f"test_that('{t.replace('_', ' ')} {i}', {{\n  cat('{chat(rng, i)}\\n'); cat('{chat(rng, i + 1)}\\n')\n  expect_equal({i}, {i + 1 if i in (260,) else i})\n}})\n"
+    body += cases(241, 500, lambda i, t, rng: f"test_that('{t.replace('_', ' ')} {i}', {{\n  cat('{chat(rng, i)}\\n'); cat('{chat(rng, i + 1)}\\n')\n  expect_equal({i}, {i + 1 if i in (260,) else i})\n}})\n")
     write(d, {"test-ledger.R": body})
     log = run("Rscript -e 'testthat::test_file(\"test-ledger.R\", reporter = \"location\")'; Rscript -e 'testthat::test_file(\"test-ledger.R\", reporter = \"check\")'", d)
     log += pack(d, 300)
@@ -411,11 +397,8 @@ def r(corpus):
 def erlang(corpus):
     need("erl")
     d = corpus.dir("eunit")
-    tests = names(251, 620)
-    rng = random.Random(251)
     body = "-module(ledger_tests).\n-include_lib(\"eunit/include/eunit.hrl\").\n"
-    for i, t in enumerate(tests):
-        body += f"{t}_{i}_test() -> io:format(user, \"{chat(rng, i)}~n\", []), ?assertEqual({i}, {i + 1 if i in (240,) else i} + 0).\n"
+    body += cases(251, 620, lambda i, t, rng: f"{t}_{i}_test() -> io:format(user, \"{chat(rng, i)}~n\", []), ?assertEqual({i}, {i + 1 if i in (240,) else i} + 0).\n")
     write(d, {"ledger_tests.erl": body})
     run("erlc ledger_tests.erl", d, ok=True)
     log = run("erl -noshell -eval 'eunit:test(ledger_tests, [verbose]), halt().'", d) + pack(d, 500)
@@ -498,9 +481,13 @@ def tcl(corpus):
         body += f"test {t}-{i} {{{t.replace('_', ' ')}}} -body {{ expr {{{i} + {1 if i in (350,) else 0}}} }} -result {i}\n"
     write(d, {"t.test": body + "cleanupTests\n"})
     log = run("tclsh t.test", d) + pack(d, 1100)
-    out = run("tclsh t.test", d).decode()
-    m = re.search(r"==== (\S+) .*FAILED", out)
-    corpus.add("tcltest", "tcltest", log, [[m[1], "FAILED"], ["---- Result should have been"]], "tcltest -verbose", held=True)
+    # A second run compares results itself, and writes down those that differ.
+    write(d, {"record.tcl": "package require tcltest\nset out [open out.txt w]\nrename ::tcltest::test ::tcltest::one\n"
+                            "proc ::tcltest::test {name args} { set ::name $name; uplevel 1 [list ::tcltest::one $name {*}$args] }\n"
+                            "::tcltest::customMatch exact {apply {{want got} { if {$want ne $got} { puts $::out $::name\\n$got\\n$want }; string equal $want $got }}}\nsource t.test\n"})
+    run("tclsh record.tcl", d, ok=True)
+    name, got, want = open(d / "out.txt").read().splitlines()
+    corpus.add("tcltest", "tcltest", log, [[name, "FAILED"], [got], [want]], "what a test's comparison is given", held=True, ordered=True)
 
 
 ALL = [go_test, go_panic, pytest, unittest, jest, mocha, node_test, vitest, cargo_test, ctest, gtest, catch2, maven, ruby, php, lua, bats, r, erlang, elixir, behave, robot, tcl]
