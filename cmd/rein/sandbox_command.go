@@ -147,6 +147,28 @@ func (a *app) attach(ctx context.Context, h *host, id string) (*attached, error)
 	return &attached{sb, log}, nil
 }
 
+// closeAfter closes the sandbox's connections; the command's own end wins.
+func closeAfter(err error, s *attached) error {
+	closed := s.Close()
+	if err != nil {
+		return err
+	}
+	return closed
+}
+
+// withSandbox attaches to a sandbox for one act.
+func (a *app) withSandbox(cmd *cobra.Command, p place, id string, act func(*attached) error) error {
+	h, err := a.open(cmd.Context(), p)
+	if err != nil {
+		return err
+	}
+	sb, err := a.attach(cmd.Context(), h, id)
+	if err != nil {
+		return err
+	}
+	return closeAfter(act(sb), sb)
+}
+
 const createHelp = `Makes a sandbox from a target of the configuration and prints its id. It ends by
 itself after --ttl; "rein sandbox kill ID" ends it before. What the target's network,
 --allow and --bundle allow leaves it only while a rein is attached: exec, shell, cp.`

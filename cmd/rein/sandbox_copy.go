@@ -47,27 +47,20 @@ func (a *app) sandboxCopyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cp SOURCE DESTINATION", Short: "copy files into or out of a sandbox", Long: copyHelp,
 		Args: exactly("SOURCE", "DESTINATION"),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			fromID, from := splitRemote(args[0])
 			toID, to := splitRemote(args[1])
 			if (fromID == "") == (toID == "") {
 				return usage("rein sandbox cp ID:PATH LOCAL, or rein sandbox cp LOCAL ID:PATH; a local name with a colon is written ./a:b",
 					"exactly one of SOURCE and DESTINATION must be in a sandbox")
 			}
-			h, err := a.open(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			sb, err := a.attach(cmd.Context(), h, fromID+toID)
-			if err != nil {
-				return err
-			}
-			defer func() { err = closeAfter(err, sb) }()
-			c := &copier{app: a, sb: sb, limits: l, access: sandbox.Access{Tool: "sandbox cp"}}
-			if fromID != "" {
-				return c.out(cmd.Context(), from, to)
-			}
-			return c.in(cmd.Context(), from, to)
+			return a.withSandbox(cmd, p, fromID+toID, func(sb *attached) error {
+				c := &copier{app: a, sb: sb, limits: l, access: sandbox.Access{Tool: "sandbox cp"}}
+				if fromID != "" {
+					return c.out(cmd.Context(), from, to)
+				}
+				return c.in(cmd.Context(), from, to)
+			})
 		},
 	}
 	p.flags(cmd)

@@ -51,16 +51,7 @@ func (a *app) sandboxExecCommand() *cobra.Command {
 			if c.Env, err = parseEnv(env); err != nil {
 				return err
 			}
-			h, err := a.open(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			sb, err := a.attach(cmd.Context(), h, args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { err = closeAfter(err, sb) }()
-			return a.exec(cmd.Context(), sb, c)
+			return a.withSandbox(cmd, p, args[0], func(sb *attached) error { return a.exec(cmd.Context(), sb, c) })
 		},
 	}
 	p.flags(cmd)
@@ -68,15 +59,6 @@ func (a *app) sandboxExecCommand() *cobra.Command {
 	cmd.Flags().StringVar(&c.Cwd, "cwd", "", "`DIR` inside (default the sandbox's working directory)")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for the command (repeatable)")
 	return cmd
-}
-
-// closeAfter closes the sandbox's connections; the command's own end wins.
-func closeAfter(err error, s *attached) error {
-	closed := s.Close()
-	if err != nil {
-		return err
-	}
-	return closed
 }
 
 func parseEnv(pairs []string) (map[string]string, error) {

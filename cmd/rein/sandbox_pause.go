@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,11 +28,11 @@ func (a *app) sandboxPauseCommand() *cobra.Command {
 			if most := maxTTL(); time.Duration(hold) > most {
 				return usage("--hold "+config.Duration(most).String()+" at most", "--hold %s: a pause holds a sandbox's end for at most %s", hold, config.Duration(most))
 			}
-			return a.withSandbox(cmd, p, args[0], func(sb *sandbox.Sandbox) error {
+			return a.withSandbox(cmd, p, args[0], func(sb *attached) error {
 				if err := sb.Pause(cmd.Context(), sandbox.PauseOptions{Hold: time.Duration(hold)}); err != nil {
 					return err
 				}
-				return a.printState(cmd, sb, asJSON)
+				return a.printState(cmd, sb.Sandbox, asJSON)
 			})
 		},
 	}
@@ -41,19 +40,6 @@ func (a *app) sandboxPauseCommand() *cobra.Command {
 	cmd.Flags().Var(textValue[config.Duration, *config.Duration]{&hold, "duration"}, "hold", "have the sandbox's end wait meanwhile, at most this long")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// withSandbox attaches to a sandbox for one act.
-func (a *app) withSandbox(cmd *cobra.Command, p place, id string, act func(*sandbox.Sandbox) error) error {
-	h, err := a.open(cmd.Context(), p)
-	if err != nil {
-		return err
-	}
-	sb, err := a.attach(cmd.Context(), h, id)
-	if err != nil {
-		return err
-	}
-	return errors.Join(act(sb.Sandbox), sb.Close())
 }
 
 // printState prints, when that is asked for, what became of a sandbox. What was
@@ -75,11 +61,11 @@ func (a *app) sandboxResumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume ID", Short: "let a paused sandbox go on", Long: resumeHelp, Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withSandbox(cmd, p, args[0], func(sb *sandbox.Sandbox) error {
+			return a.withSandbox(cmd, p, args[0], func(sb *attached) error {
 				if err := sb.Resume(cmd.Context()); err != nil {
 					return err
 				}
-				return a.printState(cmd, sb, asJSON)
+				return a.printState(cmd, sb.Sandbox, asJSON)
 			})
 		},
 	}

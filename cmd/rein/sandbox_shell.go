@@ -66,16 +66,7 @@ func (a *app) sandboxShellCommand() *cobra.Command {
 			if o.Env, err = parseEnv(env); err != nil {
 				return err
 			}
-			h, err := a.open(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			sb, err := a.attach(cmd.Context(), h, args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { err = closeAfter(err, sb) }()
-			return a.shell(cmd.Context(), sb.Sandbox, o)
+			return a.withSandbox(cmd, p, args[0], func(sb *attached) error { return a.shell(cmd.Context(), sb.Sandbox, o) })
 		},
 	}
 	p.flags(cmd)
