@@ -52,6 +52,11 @@ func untilForced() int {
 	go func() {
 		done <- execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, environ)
 	}()
+	return obey(signals, done, cancel, os.Stderr)
+}
+
+// obey waits for the exit code of the work, which signals end.
+func obey(signals <-chan os.Signal, done <-chan int, cancel context.CancelCauseFunc, stderr io.Writer) int {
 	var interrupted time.Time
 	for {
 		select {
@@ -65,8 +70,8 @@ func untilForced() int {
 			case interrupted.IsZero():
 				interrupted = time.Now()
 			case time.Since(interrupted) > echo:
-				fmt.Fprintln(os.Stderr, "\nrein: stopped without clean-up")
-				fmt.Fprintln(os.Stderr, "hint: sandboxes end by themselves at their deadline; \"rein sandbox gc --all\" ends them now")
+				fmt.Fprintln(stderr, "\nrein: stopped without clean-up")
+				fmt.Fprintln(stderr, "hint: sandboxes end by themselves at their deadline; \"rein sandbox gc --all\" ends them now")
 				return exitInterrupted
 			}
 			cancel(fmt.Errorf("%w by %s", errInterrupted, signalName(s)))
