@@ -70,8 +70,11 @@ type flow struct {
 
 	judged // under gateway.mu, as long as others can see the flow
 
+	carried atomic.Int64 // when bytes last went either way, in Unix nanoseconds
+
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // what abort resets; nil once it did
+	idle  *time.Timer           // see startIdle
 }
 
 // judged is what a flow was allowed, and by what.
@@ -275,6 +278,7 @@ func (f *flow) connect() error {
 		return err
 	}
 	f.outside = c
+	f.startIdle()
 	return nil
 }
 
@@ -379,6 +383,9 @@ func (f *flow) abort(err error) {
 	f.cancel(err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.idle != nil {
+		f.idle.Stop()
+	}
 	for c := range f.conns {
 		reset(c)
 	}

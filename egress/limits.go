@@ -25,6 +25,7 @@ type Limits struct {
 	Dials          int   // limit:dials, host connections being made at once; more wait for their turn
 	Questions      int   // limit:questions, that wait for an answer at once
 	Names          int   // limit:names, that were given an address
+	IdleSeconds    int   // limit:idle_seconds, that a connection may carry nothing; of those that are made from then on
 	NamesPerMinute int   // limit:names_per_minute, distinct ones below wildcards
 }
 
@@ -39,6 +40,7 @@ func DefaultLimits() Limits {
 		Questions:      3,
 		Names:          4096,
 		NamesPerMinute: 60,
+		IdleSeconds:    3600,
 	}
 }
 
@@ -52,6 +54,7 @@ func (l Limits) orDefault() Limits {
 		{&l.Connections, &d.Connections}, {&l.PerSecond, &d.PerSecond},
 		{&l.Dials, &d.Dials}, {&l.Questions, &d.Questions},
 		{&l.Names, &d.Names}, {&l.NamesPerMinute, &d.NamesPerMinute},
+		{&l.IdleSeconds, &d.IdleSeconds},
 	} {
 		if *f.v == 0 {
 			*f.v = *f.d
@@ -76,6 +79,7 @@ func (l Limits) check() error {
 		{"connections", int64(l.Connections)}, {"per_second", int64(l.PerSecond)},
 		{"bytes", l.Bytes}, {"max_upload_bytes", l.MaxUploadBytes}, {"dials", int64(l.Dials)},
 		{"questions", int64(l.Questions)}, {"names", int64(l.Names)}, {"names_per_minute", int64(l.NamesPerMinute)},
+		{"idle_seconds", int64(l.IdleSeconds)},
 	} {
 		if f.v < 0 {
 			bad = append(bad, fmt.Sprintf("limit %s is %d, below zero", f.name, f.v))
@@ -105,6 +109,9 @@ func (l Limits) under(p policy.Limits) Limits {
 	}
 	if p.MaxUploadBytes > 0 {
 		l.MaxUploadBytes = p.MaxUploadBytes
+	}
+	if p.IdleSeconds > 0 {
+		l.IdleSeconds = p.IdleSeconds
 	}
 	return l
 }

@@ -248,6 +248,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		"bytes": fmt.Sprintf("%d GiB", d.Bytes>>30), "max_upload_bytes": fmt.Sprintf("%d GiB", d.MaxUploadBytes>>30),
 		"dials": strconv.Itoa(d.Dials), "questions": strconv.Itoa(d.Questions),
 		"names": strconv.Itoa(d.Names), "names_per_minute": strconv.Itoa(d.NamesPerMinute),
+		"idle_seconds": fmt.Sprintf("%d h", d.IdleSeconds/3600),
 	} {
 		row := regexp.MustCompile("(?m)^\\| `" + name + "` \\| [^|]+ \\| " + value + " \\|")
 		if !row.Match(page) {

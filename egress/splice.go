@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -82,6 +83,7 @@ func (c *counted) Write(b []byte) (int, error) {
 		n, err = c.Conn.Write(b[:may])
 		m.unsend(may - n)
 		c.f.out.Add(int64(n))
+		c.f.carried.Store(time.Now().UnixNano())
 	}
 	if err == nil && over != nil {
 		c.f.abort(over)
@@ -93,7 +95,9 @@ func (c *counted) Write(b []byte) (int, error) {
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	may, over := c.f.gateway.meter.receive(n)
-	c.f.in.Add(int64(may))
+	if c.f.in.Add(int64(may)); may > 0 {
+		c.f.carried.Store(time.Now().UnixNano())
+	}
 	if over != nil {
 		c.f.abort(over)
 		return may, over

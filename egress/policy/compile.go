@@ -169,7 +169,8 @@ func (c *compiler) limits() {
 	for _, one := range []struct {
 		key   string
 		value int64
-	}{{"connections", int64(l.Connections)}, {"per_second", int64(l.PerSecond)}, {"bytes", l.Bytes}, {"max_upload_bytes", l.MaxUploadBytes}} {
+	}{{"connections", int64(l.Connections)}, {"per_second", int64(l.PerSecond)}, {"bytes", l.Bytes}, {"max_upload_bytes", l.MaxUploadBytes},
+		{"idle_seconds", int64(l.IdleSeconds)}} {
 		if one.value < 0 {
 			c.fault("limits."+one.key, "a number above zero, or leave it out", "%d is no limit", one.value)
 		}

@@ -54,4 +54,5 @@ type Limits struct {
 	PerSecond      int   `json:"per_second,omitempty" jsonschema:"new connections per second"`
 	Bytes          int64 `json:"bytes,omitempty" jsonschema:"bytes, both ways, in the sandbox's life"`
 	MaxUploadBytes int64 `json:"max_upload_bytes,omitempty" jsonschema:"bytes sent, in the sandbox's life"`
+	IdleSeconds    int   `json:"idle_seconds,omitempty" jsonschema:"seconds that a connection may carry nothing"`
 }

@@ -89,6 +89,7 @@ targets:
 #     questions: 3        # that wait for a person
 #     names: 4096
 #     names_per_minute: 60               # distinct ones beneath wildcards
+#     idle_seconds: 3600                 # that a connection may carry nothing
 
 # OCI images that targets may name besides "host"; without this, none.
 # images:

@@ -39,6 +39,7 @@ type EgressLimits struct {
 	Questions      int  `json:"questions,omitempty" jsonschema:"questions that wait for a person"`
 	Names          int  `json:"names,omitempty" jsonschema:"names that get an address, in the sandbox's life"`
 	NamesPerMinute int  `json:"names_per_minute,omitempty" jsonschema:"distinct names beneath wildcards"`
+	IdleSeconds    int  `json:"idle_seconds,omitempty" jsonschema:"seconds that a connection may carry nothing"`
 }
 
 // IsZero reports whether there is no proxy.
