@@ -60,7 +60,7 @@ stress: build
 
 # Ten thousand connections through a gateway, one after the other and at once.
 egress-abuse:
-	nice $(GO) test -race ./egress -run 'TestManyConnections|TestParallelConnects' -connections 10000
+	nice $(GO) test -race ./egress -run 'TestManyConnections|TestParallelConnects|TestHalfOpenEnds' -connections 10000
 
 # Every way out of a sandbox, tried: both runtimes, as root and not.
 lab: build

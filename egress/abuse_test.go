@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -215,6 +216,45 @@ func TestHalfOpen(t *testing.T) {
 	}
 	if d := time.Since(begin); d > 5*time.Second {
 		t.Errorf("closing took %v", d)
+	}
+}
+
+// Connections that are never acknowledged end by themselves, and make room for
+// others.
+func TestHalfOpenEnds(t *testing.T) {
+	if *connections < 1000 {
+		t.Skip("takes the 15 s that a handshake has: make egress-abuse")
+	}
+	t.Parallel()
+	const most = 20
+	out := newAway()
+	out.serve(t, "", far4+":22", func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	w, rec := newWireWith(t, egress.Options{Host: out, Limits: egress.Limits{Connections: most},
+		Policy: compile(t, policy.Document{Rules: []policy.Rule{{CIDR: far4, Ports: []int{22}, Proto: "tcp"}}})})
+	w.g.Open(true)
+	for i := range uint16(most) {
+		w.send(ip4(s4, far4, header.TCPProtocolNumber, synFrom(6000+i, 22)))
+	}
+	settles(t, "half-open connections", 0, func() int {
+		n := most
+		for _, a := range rec.all() {
+			if strings.Contains(a.Reason, "the sandbox gave up") {
+				n -= a.Count
+			}
+		}
+		return n
+	})
+	const next = 7000
+	w.send(ip4(s4, far4, header.TCPProtocolNumber, synFrom(next, 22)))
+	for {
+		h := header.TCP(header.IPv4(w.recv()[14:]).Payload())
+		if h.DestinationPort() != next {
+			continue
+		}
+		if h.Flags() != header.TCPFlagSyn|header.TCPFlagAck {
+			t.Errorf("the next one is answered with %v", h.Flags())
+		}
+		return
 	}
 }
 

@@ -176,9 +176,9 @@ func newStack() *stack.Stack {
 func (g *Gateway) attach() error {
 	s := g.stack
 	sack, nagle, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPDelayEnabled(false), tcpip.TCPModerateReceiveBufferOption(true)
-	wait, retries, linger := tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPSynRetriesOption(synRetries), tcpip.TCPLingerTimeoutOption(closeTimeout)
+	wait, linger := tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPLingerTimeoutOption(closeTimeout)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
-		&sack, &nagle, &moderate, &wait, &retries, &linger,
+		&sack, &nagle, &moderate, &wait, &linger,
 		&tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: bufferDefault, Max: bufferMax},
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: bufferDefault, Max: bufferMax},
 	} {

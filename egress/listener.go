@@ -61,8 +61,7 @@ func (l *listener) run(r *tcp.ForwarderRequest) {
 	}
 	defer l.g.users.Done()
 	var wq waiter.Queue
-	ep, err := r.CreateEndpoint(&wq) // waits; closing the gateway ends it
-	r.Complete(false)
+	ep, err := l.g.shake(l.g.ctx, r, &wq)
 	if err != nil {
 		l.serve(id, nil, nil)
 		return

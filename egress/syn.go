@@ -17,12 +17,6 @@ import (
 )
 
 const (
-	// synRetries is how often an answer to a SYN is repeated: a handshake
-	// that the sandbox does not finish ends after 15 seconds.
-	synRetries = 3
-	// handshakePoll is how often an endpoint that is to be aborted is looked
-	// for while the stack makes it.
-	handshakePoll = 5 * time.Millisecond
 	// drainPoll is how often a closed connection is looked at that holds data
 	// the sandbox has not taken.
 	drainPoll = 20 * time.Millisecond
@@ -169,43 +163,13 @@ func (f *flow) answer(r *tcp.ForwarderRequest) error {
 		r.Complete(true)
 		return context.Cause(f.ctx)
 	}
-	made := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f.gateway.abortHandshake(f.ctx, r.ID(), made)
-	}()
 	var wq waiter.Queue
-	ep, terr := r.CreateEndpoint(&wq)
-	close(made)
-	<-ended
-	r.Complete(false)
+	ep, terr := f.gateway.shake(f.ctx, r, &wq)
 	if terr != nil {
 		return errors.New("the sandbox gave up: " + terr.String())
 	}
 	f.inside = &insideConn{gonet.NewTCPConn(&wq, ep), ep}
 	return nil
-}
-
-// abortHandshake ends a handshake under way when ctx ends before it is made.
-func (g *Gateway) abortHandshake(ctx context.Context, id stack.TransportEndpointID, made <-chan struct{}) {
-	select {
-	case <-made:
-		return
-	case <-ctx.Done():
-	}
-	tick := time.NewTicker(handshakePoll)
-	defer tick.Stop()
-	for {
-		if ep := g.stack.FindTransportEndpoint(network(id), tcp.ProtocolNumber, id, nicID); ep != nil {
-			ep.Abort()
-		}
-		select {
-		case <-made:
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // close ends both sides as they should: what was written is sent first. The
