@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,10 +31,19 @@ func (r *runner) scan(ctx context.Context) error {
 		NoIgnore: r.o.Workspace.NoIgnore, Secret: tool.Secret, MaxBytes: r.o.Workspace.MaxBytes,
 	})
 	if err != nil {
-		return err
+		return forbidden(err)
 	}
 	r.hasInputs(tree)
 	return nil
+}
+
+// forbidden says what to do about a file of the workspace that may not be read.
+func forbidden(err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return &sandbox.Error{Kind: sandbox.KindInvalid, Op: "read the workspace", Err: err,
+		Hint: "make it readable for the user that runs rein, or name it in .reinignore"}
 }
 
 // hasInputs takes a workspace as that of the run.
@@ -132,7 +142,10 @@ func (r *runner) upload(ctx context.Context, box *sandbox.Sandbox, cwd string, b
 	files := make([]sandbox.Source, len(batch))
 	for i, e := range batch {
 		files[i] = sandbox.Source{Path: path.Join(cwd, e.Path), Mode: e.Perm,
-			Open:   func() (io.ReadCloser, error) { return r.inputs.Read(e) },
+			Open: func() (io.ReadCloser, error) {
+				f, err := r.inputs.Read(e)
+				return f, forbidden(err)
+			},
 			SHA256: func() string { return e.SHA256 }} // Read has computed it
 	}
 	return box.UploadAll(ctx, cwd, files, access(cwd))
