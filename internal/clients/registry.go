@@ -6,17 +6,12 @@ package clients
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -82,11 +77,15 @@ func New(dir string) (*Registry, error) {
 }
 
 func (r *Registry) serve(h http.Handler) error {
-	ca, pair, err := certificates()
+	ca, err := NewAuthority(pkix.Name{CommonName: "Test CA of rein"})
 	if err != nil {
 		return err
 	}
-	r.CA = ca
+	pair, err := ca.Certify(Names()...)
+	if err != nil {
+		return err
+	}
+	r.CA = ca.PEM
 	for _, port := range []uint16{443, 80} {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(r.address, port).String())
 		if err != nil {
@@ -179,29 +178,4 @@ func gitHandler(repo string) http.Handler {
 	}
 	return &cgi.Handler{Path: path, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(filepath.Dir(repo)), "GIT_HTTP_EXPORT_ALL=1",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, Logger: log.New(io.Discard, "", 0), Stderr: io.Discard}
-}
-
-// certificates are a CA and a server's certificate for all names.
-func certificates() (ca []byte, pair tls.Certificate, err error) {
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Test CA of rein"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: Site}, DNSNames: Names(), NotBefore: root.NotBefore, NotAfter: root.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, pair, err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, pair, err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, root, root, caKey.Public(), caKey)
-	if err != nil {
-		return nil, pair, err
-	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, key.Public(), caKey)
-	if err != nil {
-		return nil, pair, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}, nil
 }

@@ -2,17 +2,11 @@ package local_test
 
 import (
 	"archive/tar"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/internal/clients"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/local"
 )
@@ -32,35 +27,20 @@ import (
 // it for yes.test.
 func company(t *testing.T) (ca []byte, port int) {
 	t.Helper()
-	key := func() *ecdsa.PrivateKey {
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
+	authority, err := clients.NewAuthority(pkix.Name{Organization: []string{"A  Company"}, CommonName: "Its Proxy"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	sign := func(template, parent *x509.Certificate, pub any, by *ecdsa.PrivateKey) []byte {
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, by)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return der
+	pair, err := authority.Certify("yes.test")
+	if err != nil {
+		t.Fatal(err)
 	}
-	caKey, leafKey := key(), key()
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{Organization: []string{"A  Company"}, CommonName: "Its Proxy"},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	rootDER := sign(root, root, caKey.Public(), caKey)
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "yes.test"}, DNSNames: []string{"yes.test"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, KeyUsage: x509.KeyUsageDigitalSignature}
-	leafDER := sign(leaf, root, leafKey.Public(), caKey)
-
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "over TLS\n") }))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{leafDER}, PrivateKey: leafKey}}}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: rootDER}), s.Listener.Addr().(*net.TCPAddr).Port
+	return authority.PEM, s.Listener.Addr().(*net.TCPAddr).Port
 }
 
 // tlsClients are programs that look for certificates where each is used to, by
@@ -97,11 +77,11 @@ func TestTrustsACompany(t *testing.T) {
 					}
 				})
 				s := connected(t, p, d, nil)
-				clients := tlsClients
+				programs := tlsClients
 				if !trusting {
-					clients = clients[:3] // these fail for the one reason
+					programs = programs[:3] // these fail for the one reason
 				}
-				for _, c := range clients {
+				for _, c := range programs {
 					if r := run(t, s, "command -v "+c.program); !r.OK() {
 						t.Logf("there is no %s here", c.program)
 						continue
