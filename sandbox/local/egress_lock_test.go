@@ -40,15 +40,22 @@ func TestWayOutWhenLocked(t *testing.T) {
 }
 
 func lockedKeeper(t *testing.T, hosts string) {
-	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var server net.Listener
+	var names net.PacketConn
+	for tries := 20; names == nil; tries-- { // the port may be another's for UDP
+		var err error
+		if server, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if names, err = net.ListenPacket("udp", server.Addr().String()); err != nil {
+			server.Close()
+			if tries == 0 {
+				t.Fatal(err)
+			}
+			names = nil
+		}
 	}
 	at := netip.MustParseAddrPort(server.Addr().String())
-	names, err := net.ListenPacket("udp", at.String())
-	if err != nil {
-		t.Skipf("another has the port: %v", err)
-	}
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		m.Truncated = w.LocalAddr().Network() == "udp"
