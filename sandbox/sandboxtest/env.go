@@ -156,6 +156,15 @@ func (e *env) within(d time.Duration, f func()) {
 	}
 }
 
+// had fails when the command ran shorter or longer, by what execd measured: how
+// long the command had, not how long the news of its end took.
+func (e *env) had(r sandbox.Result, least, most time.Duration) {
+	e.Helper()
+	if had := time.Duration(r.DurationMS) * time.Millisecond; had < least || had > e.scale(most) {
+		e.Errorf("it ran for %v, want %v to %v", had, least, e.scale(most))
+	}
+}
+
 // eventually waits until ok, and fails when that takes longer than d.
 func (e *env) eventually(d time.Duration, what string, ok func() bool) {
 	e.Helper()
