@@ -82,13 +82,13 @@ func CheckWebhookURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "":
-		return fmt.Errorf("approval: %q is no address of a webhook", address)
+		return errors.New("approval: the webhook's address is no address with a host")
 	case u.User != nil:
 		return errors.New("approval: the webhook's address holds credentials; the key signs instead")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return errors.New("approval: a webhook that is not on this host is https")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("approval: %q is no https address", address)
+		return errors.New("approval: the webhook's address is no https address")
 	}
 	return nil
 }

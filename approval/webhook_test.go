@@ -232,6 +232,8 @@ func TestNewWebhook(t *testing.T) {
 		"http://169.254.169.254/":       "is https",
 		"ftp://example.com/":            "no https",
 		"https://a:secret@example.com/": "credentials",
+		"ftp://example.com/?t=secret":   "no https",
+		"example.com/?t=secret":         "no address",
 		"":                              "no address",
 		"::":                            "no address",
 	} {
