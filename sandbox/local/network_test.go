@@ -1,10 +1,8 @@
 package local_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -18,6 +16,7 @@ import (
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/local"
+	"github.com/rein-sh/rein/sandbox/sandboxtest"
 )
 
 // names is a DNS server on loopback that knows every name below test: it is
@@ -69,32 +68,8 @@ func networked(t *testing.T, runtime string) *local.Provider {
 	return providerWith(t, runtime, func(o *local.Options) { o.Egress.Resolvers = []netip.AddrPort{names(t)} })
 }
 
-// echo is a TCP server on loopback that greets and then repeats what it is told.
-func echo(t *testing.T) (port int) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				defer context.AfterFunc(ctx, func() { c.Close() })()
-				_, _ = io.WriteString(c, "hello\n")
-				_, _ = io.Copy(c, bufio.NewReader(c))
-			})
-		}
-	})
-	t.Cleanup(func() { cancel(); l.Close(); wg.Wait() })
-	return l.Addr().(*net.TCPAddr).Port
-}
+// echo is a server on loopback that greets and repeats.
+func echo(t *testing.T) (port int) { return sandboxtest.Greeter(t) }
 
 // to allows names, on a port of this machine.
 func to(port int, hosts ...string) policy.Document {

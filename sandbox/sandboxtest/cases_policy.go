@@ -1,11 +1,8 @@
 package sandboxtest
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -66,31 +63,6 @@ func policyRefused(e *env) {
 	e.wantKind(err, sandbox.KindInvalid)
 }
 
-// server is a TCP server that says hello and repeats what it is told.
-func (e *env) server() (port int) {
-	e.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	e.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				defer context.AfterFunc(ctx, func() { c.Close() })()
-				_, _ = io.WriteString(c, "hello\n") // what the client does not hear, the case notices
-				_, _ = io.Copy(c, bufio.NewReader(c))
-			})
-		}
-	})
-	e.Cleanup(func() { cancel(); l.Close(); wg.Wait() })
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // toServer allows the server, and does with its name what action says.
 func (e *env) toServer(port int, action string) policy.Document {
 	return policy.Document{Rules: []policy.Rule{
@@ -125,7 +97,7 @@ func (e *env) greeted(port int) bool {
 }
 
 func allowedReached(e *env) {
-	port := e.server()
+	port := Greeter(e)
 	e.connected(e.toServer(port, policy.ActionAllow), nil)
 	if !e.greeted(port) {
 		e.Fatal("the server that is allowed was not reached")
@@ -143,7 +115,7 @@ func allowedReached(e *env) {
 }
 
 func othersNotReached(e *env) {
-	port, other := e.server(), e.server()
+	port, other := Greeter(e), Greeter(e)
 	e.connected(e.toServer(port, policy.ActionAllow), nil)
 	for _, target := range []string{greet(e.suite.Loopback, other), greet("other."+e.suite.Loopback, port), greet("192.0.2.1", port), greet("169.254.169.254", 80)} {
 		if r := e.command(sandbox.Command{Shell: target, Timeout: e.scale(5 * time.Second)}); r.OK() {
@@ -174,7 +146,7 @@ func (e *env) written(sb *sandbox.Sandbox, name, content string) {
 }
 
 func narrowingCloses(e *env) {
-	port := e.server()
+	port := Greeter(e)
 	e.connected(e.toServer(port, policy.ActionAllow), nil)
 	e.hold(port)
 	generation, err := e.SetNetwork(e.Context(), policy.Document{})
@@ -193,7 +165,7 @@ func narrowingCloses(e *env) {
 }
 
 func invalidChangesNothing(e *env) {
-	port := e.server()
+	port := Greeter(e)
 	e.connected(e.toServer(port, policy.ActionAllow), nil)
 	for _, d := range []policy.Document{
 		{Rules: []policy.Rule{{Host: "*.com"}}}, {Rules: []policy.Rule{{CIDR: "198.18.0.0/15"}}}, {Default: "perhaps"}, {Bundles: []string{"none"}},
@@ -210,7 +182,7 @@ func invalidChangesNothing(e *env) {
 }
 
 func ownerAsked(e *env) {
-	yes, no := e.server(), e.server()
+	yes, no := Greeter(e), Greeter(e)
 	d := e.toServer(yes, policy.ActionAsk)
 	d.Rules = append(d.Rules, e.toServer(no, policy.ActionAsk).Rules...)
 	var mu sync.Mutex
@@ -240,7 +212,7 @@ func ownerAsked(e *env) {
 }
 
 func ownerGone(e *env) {
-	port := e.server()
+	port := Greeter(e)
 	e.connected(e.toServer(port, policy.ActionAllow), nil)
 	second := e.attach(e.suite.provider)
 	e.hold(port)
