@@ -209,7 +209,9 @@ func (c NetworkChange) judge(doc policy.Document) error {
 		host = prefix.Addr().String()
 	}
 	e, err := p.Explain(host, port)
-	if err != nil {
+	if n, ok := errors.AsType[*policy.NameError](err); ok {
+		return invalid(cmp.Or(n.Hint, "a name, *.NAME, an address or a range"), "%s", n)
+	} else if err != nil {
 		return invalid("", "%s", err)
 	}
 	open := false

@@ -174,6 +174,10 @@ func TestAllowClosesNothing(t *testing.T) {
 		if !g.allows(host, 5432) || !g.allows(host, 443) {
 			t.Error("allowed again, and closed")
 		}
+		_, err := c.Deny(ctx, control.Host{Host: "*"})
+		if e, ok := errors.AsType[*control.Error](err); !ok || e.Hint() == "" {
+			t.Errorf("every name: %v", err)
+		}
 		change(c.Deny, control.Host{Host: host})
 		if g.allows(host, 5432) || g.allows(host, 443) {
 			t.Error("denied, and open")
