@@ -49,15 +49,15 @@ func network(says []string) string {
 	var parts []string
 	for _, line := range says[:min(len(says), maxRules)] {
 		if id, rest, ok := strings.Cut(line, " "); ok && (strings.HasPrefix(id, "rules[") || strings.HasPrefix(id, "bundles.") || id == "default:") {
-			line = rest
+			line = "it " + rest
 		}
 		parts = append(parts, line)
 	}
 	if more := len(says) - maxRules; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return "Of the network nothing can be reached but what the host's policy opens: it " + strings.Join(parts, "; it ") +
-		". Everything else is refused; where it asks, a person is asked as you try."
+	return "Of the network nothing can be reached but what the host's policy opens: " + strings.Join(parts, "; ") +
+		". What it does not open is refused; where it asks, a person is asked as you try."
 }
 
 // wrap makes a result what the model reads: JSON between two marks that
