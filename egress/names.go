@@ -2,7 +2,6 @@ package egress
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -64,14 +63,12 @@ func (n *names) bind(name, rule string) (v4, v6 netip.Addr, err error) {
 
 func (n *names) add(name, rule string) (uint32, error) {
 	if len(n.names) >= n.max {
-		return 0, &refusal{policy.Verdict{Rule: "limit:names",
-			Reason: fmt.Sprintf("%d names have an address, no more get one", len(n.names))}}
+		return 0, overLimit("names", "%d names have an address, no more get one", len(n.names))
 	}
 	if n.rules[rule] {
 		now := time.Now()
 		if oldest := n.recent[n.next]; !oldest.IsZero() && now.Sub(oldest) < time.Minute {
-			return 0, &refusal{policy.Verdict{Rule: "limit:names_per_minute",
-				Reason: fmt.Sprintf("%d new names were asked for within a minute", len(n.recent))}}
+			return 0, overLimit("names_per_minute", "%d new names were asked for within a minute", len(n.recent))
 		}
 		n.recent[n.next] = now
 		n.next = (n.next + 1) % len(n.recent)
