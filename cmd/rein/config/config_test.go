@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/price"
 	"github.com/rein-sh/rein/sandbox"
 )
@@ -152,7 +154,8 @@ func TestFaults(t *testing.T) {
 		{"origin", "targets:\n  a: {network: {origin: api}}\n", `unknown key "origin" in targets.a.network`, ""},
 		{"no key", "targets:\n  a: {network: {'-': api}}\n", `unknown key "-" in targets.a.network`, ""},
 		{"key twice", "limits:\n  max_steps: 1\n  max_steps: 2\n", `c.yaml:3:3: mapping key "max_steps" already defined`, "write the key once"},
-		{"bytes with a unit", "targets:\n  a: {network: {limits: {bytes: 16GiB}}}\n", "targets.a.network.limits.bytes must be a whole number", "write 17179869184"},
+		{"connections with a unit", "targets:\n  a: {network: {limits: {connections: 16KiB}}}\n", "targets.a.network.limits.connections must be a whole number", "write 16384"},
+		{"bytes without a number", "targets:\n  a: {network: {limits: {bytes: much}}}\n", `targets.a.network.limits.bytes: "much" is no size`, ""},
 		{"another word for true", "targets:\n  a: {network: {report_only: yes}}\n", "targets.a.network.report_only must be true or false", "write true"},
 		{"dollars", "limits: {max_cost: $5}\n", "limits.max_cost must be a number", "write 5"},
 		{"word for a network", "targets:\n  a: {network: deny}\n", "targets.a.network must be a mapping", "beneath it"},
@@ -290,9 +293,30 @@ func TestSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits := reflect.TypeFor[policy.Limits]()
+	for i := range limits.NumField() { // the decoder takes those of 64 bits for bytes
+		key, _, _ := strings.Cut(limits.Field(i).Tag.Get("json"), ",")
+		if bytes := strings.Contains(key, "bytes"); bytes != (limits.Field(i).Type.Kind() == reflect.Int64) {
+			t.Errorf("limits.%s is a %s", key, limits.Field(i).Type)
+		}
+	}
 	for _, want := range []string{`"max_wall_time"`, `"separation"`, `"additionalProperties": false`, `"quick"`, `"openai"`} {
 		if !strings.Contains(string(s), want) {
 			t.Errorf("the schema does not contain %s", want)
+		}
+	}
+}
+
+// Bytes of a target's network are written with a unit or as a number, as all sizes.
+func TestBytesOfNetwork(t *testing.T) {
+	for text, want := range map[string]int64{"1GiB": 1 << 30, "'512 MiB'": 512 << 20, "100MB": 100e6, "1000000000": 1e9, "1_000_000": 1e6, "1.5KiB": 1536} {
+		c, err := config.Decode("c.yaml", []byte("targets:\n  a: {network: {limits: {bytes: "+text+", max_upload_bytes: "+text+"}}}\n"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if l := c.Config.Targets["a"].Network.Limits; l.Bytes != want || l.MaxUploadBytes != want {
+			t.Errorf("%s: %+v", text, l)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	yaml "github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/rein-sh/rein/egress/policy"
 )
 
 // MaxFileSize bounds a configuration file, in bytes.
@@ -200,8 +202,31 @@ func (d *decoder) structure(n ast.Node, path string, v reflect.Value) {
 			continue
 		}
 		d.set(e, join(path, key))
+		if v.Type() == reflect.TypeFor[policy.Limits]() && v.Field(i).Kind() == reflect.Int64 { // all of them are bytes
+			d.bytes(e.Value, join(path, key), v.Field(i))
+			continue
+		}
 		d.value(e.Value, join(path, key), v.Field(i))
 	}
+}
+
+// bytes reads what is written as a Size into a plain number. One below zero is
+// judged with what it means.
+func (d *decoder) bytes(n ast.Node, path string, v reflect.Value) {
+	if n == nil || n.Type() == ast.NullType {
+		return
+	}
+	text, ok := d.scalar(n, path, "a number of bytes")
+	if !ok {
+		return
+	}
+	var s Size
+	if i, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64); err == nil {
+		s = Size(i)
+	} else if err := s.UnmarshalText([]byte(text)); err != nil {
+		d.fault(n, path, "", "%s: %s", path, err)
+	}
+	v.SetInt(int64(s))
 }
 
 // unknownAt is what an unknown key of the mapping at path leaves open: the others
