@@ -81,7 +81,7 @@ func (f *flow) question() (<-chan struct{}, *refusal) {
 	}
 	switch when, no := g.asks.refused[f.to]; {
 	case no && time.Since(when) < refusedFor:
-		return nil, f.unanswered("asked, and refused")
+		return nil, f.unanswered("asked, and not allowed")
 	case g.opts.Ask == nil:
 		return nil, f.unanswered("nobody can be asked")
 	case len(g.asks.open) >= g.meter.limits.Questions:
