@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -242,7 +243,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := DefaultLimits()
+	d, all := DefaultLimits(), DefaultHostLimits()
 	for name, value := range map[string]string{
 		"connections": strconv.Itoa(d.Connections), "per_second": strconv.Itoa(d.PerSecond),
 		"bytes": fmt.Sprintf("%d GiB", d.Bytes>>30), "max_upload_bytes": fmt.Sprintf("%d GiB", d.MaxUploadBytes>>30),
@@ -253,6 +254,15 @@ func TestLimitsAreDocumented(t *testing.T) {
 		row := regexp.MustCompile("(?m)^\\| `" + name + "` \\| [^|]+ \\| " + value + " \\|")
 		if !row.Match(page) {
 			t.Errorf("docs/limits.md does not give %s as %s", name, value)
+		}
+	}
+	_, page, _ = bytes.Cut(page, []byte("| limit of all |"))
+	for name, value := range map[string]string{
+		"connections": strconv.Itoa(all.Connections), "per_second": strconv.Itoa(all.PerSecond),
+		"bytes": fmt.Sprintf("%d GiB", all.Bytes>>30), "max_upload_bytes": fmt.Sprintf("%d GiB", all.MaxUploadBytes>>30),
+	} {
+		if !regexp.MustCompile("(?m)^\\| `" + name + "` \\| [^|]+ \\| " + value + " \\|").Match(page) {
+			t.Errorf("docs/limits.md does not give %s of all sandboxes as %s", name, value)
 		}
 	}
 }

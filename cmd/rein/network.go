@@ -169,7 +169,9 @@ func (a *app) egress(ctx context.Context, e config.Egress) (local.Egress, error)
 	out := local.Egress{ProxyUser: e.UpstreamProxy.User, Limits: egress.Limits{
 		Connections: e.Limits.Connections, PerSecond: e.Limits.PerSecond, Bytes: int64(e.Limits.Bytes), MaxUploadBytes: int64(e.Limits.MaxUploadBytes),
 		Dials: e.Limits.Dials, Questions: e.Limits.Questions, Names: e.Limits.Names, NamesPerMinute: e.Limits.NamesPerMinute,
-		IdleSeconds: e.Limits.IdleSeconds}}
+		IdleSeconds: e.Limits.IdleSeconds},
+		HostLimits: egress.HostLimits{Connections: e.HostLimits.Connections, PerSecond: e.HostLimits.PerSecond,
+			Bytes: int64(e.HostLimits.Bytes), MaxUploadBytes: int64(e.HostLimits.MaxUploadBytes)}}
 	for _, text := range e.Resolvers {
 		r, err := config.ParseResolver(text)
 		if err != nil {

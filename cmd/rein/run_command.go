@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,7 +227,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		Approval: asks, Tools: narrow, NoShell: !file.Config.Tools.Shell(),
 		Telemetry: a.collector.record(),
 		Version:   buildVersion().Version, Model: modelName(m), PriceSource: priceSource(m, back.config), ConfigHash: hash, Control: true,
-		Notices: networkNotices(target.Network, asks, file.Config.Approval.Rules),
+		Notices: slices.Concat(networkNotices(target.Network, asks, file.Config.Approval.Rules), hostNotices(target, file.Config.Egress)),
 	}, worker, nil
 }
 

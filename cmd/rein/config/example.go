@@ -90,6 +90,11 @@ targets:
 #     names: 4096
 #     names_per_minute: 60               # distinct ones beneath wildcards
 #     idle_seconds: 3600                 # that a connection may carry nothing
+#   host_limits:          # of all sandboxes together
+#     connections: 1024
+#     per_second: 200
+#     bytes: 64GiB        # within a day
+#     max_upload_bytes: 4GiB             # within a day
 
 # OCI images that targets may name besides "host"; without this, none.
 # images:

@@ -19,6 +19,7 @@ type Egress struct {
 	UpstreamCA    string        `json:"upstream_ca,omitempty" jsonschema:"absolute path of certificates in PEM that sandboxes trust besides their own, and that an https proxy's is signed by"`
 	Resolvers     []string      `json:"resolvers,omitempty" jsonschema:"name servers that are asked instead of the host's: ADDRESS or ADDRESS:PORT"`
 	Limits        EgressLimits  `json:"limits,omitzero" jsonschema:"what one sandbox may take of the network where its target sets no other"`
+	HostLimits    HostLimits    `json:"host_limits,omitzero" jsonschema:"what all sandboxes of this host together may take of the network"`
 }
 
 // UpstreamProxy is a proxy that speaks HTTP CONNECT.
@@ -40,6 +41,15 @@ type EgressLimits struct {
 	Names          int  `json:"names,omitempty" jsonschema:"names that get an address, in the sandbox's life"`
 	NamesPerMinute int  `json:"names_per_minute,omitempty" jsonschema:"distinct names beneath wildcards"`
 	IdleSeconds    int  `json:"idle_seconds,omitempty" jsonschema:"seconds that a connection may carry nothing"`
+}
+
+// HostLimits bound what all sandboxes of a state directory take of the network
+// together. A zero is the gateway's own: docs/limits.md.
+type HostLimits struct {
+	Connections    int  `json:"connections,omitempty" jsonschema:"connections open at once"`
+	PerSecond      int  `json:"per_second,omitempty" jsonschema:"new connections per second"`
+	Bytes          Size `json:"bytes,omitempty" jsonschema:"bytes, both ways, within a day"`
+	MaxUploadBytes Size `json:"max_upload_bytes,omitempty" jsonschema:"bytes sent, within a day"`
 }
 
 // IsZero reports whether there is no proxy.
@@ -76,6 +86,7 @@ func (v *validator) egress(e Egress) {
 	}
 	v.absolute("egress.upstream_ca", e.UpstreamCA)
 	v.aboveZero("egress.limits", e.Limits)
+	v.aboveZero("egress.host_limits", e.HostLimits)
 	if !v.set("egress.upstream_proxy") {
 		return
 	}
