@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -55,16 +56,30 @@ func (f *flow) pump(dst, src net.Conn) error {
 		n, err := src.Read(buf[:])
 		if n > 0 {
 			if _, werr := dst.Write(buf[:n]); werr != nil {
-				return werr
+				return f.broken(dst, werr)
 			}
 		}
 		if errors.Is(err, io.EOF) {
 			return dst.(interface{ CloseWrite() error }).CloseWrite()
 		}
 		if err != nil {
-			return err
+			return f.broken(src, err)
 		}
 	}
+}
+
+// broken says of a reset whose it was: how a connection that was allowed ended
+// is no reason of the verdict, and no fault of the gateway's.
+func (f *flow) broken(c net.Conn, err error) error {
+	of, ok := errors.AsType[*net.OpError](err)
+	inside := ok && of.Err.Error() == (&tcpip.ErrConnectionReset{}).String() // gonet makes text of it
+	switch {
+	case !inside && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE):
+		return err
+	case c == f.outside:
+		return errors.New("reset by the host's side")
+	}
+	return errors.New("reset by the sandbox")
 }
 
 // counted is the host's side of a flow: its bytes are counted and limited.

@@ -110,25 +110,26 @@ func (g *Gateway) serve(r *tcp.ForwarderRequest) {
 		return
 	}
 	f.awaitOwner()
+	g.known.add(id)
 	err = f.answer(r)
 	answered()
 	if err == nil {
-		g.known.add(id)
 		err = f.run()
-		g.known.over(id)
 	}
+	g.known.over(id)
 	f.end(err)
 }
 
-// lastKnown is how many connections are known after their end.
-const lastKnown = 1024
+// lastKnown is how many connections are known after their end: those of a
+// minute, in which a kernel may still send of them, at the default rate.
+const lastKnown = 4096
 
 // known are the connections that were answered: open ones and the last that
 // ended. Segments of theirs may come after they were reset.
 type known struct {
 	mu    sync.Mutex
 	ids   map[stack.TransportEndpointID]struct{}
-	ended [lastKnown]stack.TransportEndpointID // a ring
+	ended []stack.TransportEndpointID // a ring, once it is full
 	next  int
 }
 
@@ -144,8 +145,14 @@ func (k *known) add(id stack.TransportEndpointID) {
 func (k *known) over(id stack.TransportEndpointID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.ids, k.ended[k.next])
 	k.ids[id] = struct{}{}
+	if len(k.ended) < lastKnown {
+		k.ended = append(k.ended, id)
+		return
+	}
+	if old := k.ended[k.next]; old != id {
+		delete(k.ids, old)
+	}
 	k.ended[k.next] = id
 	k.next = (k.next + 1) % lastKnown
 }
