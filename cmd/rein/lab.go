@@ -98,6 +98,9 @@ func (a *app) lab(cmd *cobra.Command, f *labFlags, names []string) error {
 	if len(names) == 0 {
 		return usage("the experiments are "+strings.Join(known, ", "), "no experiment is named")
 	}
+	if f.model+f.baseURL != "" && !slices.Contains(names, "a4") {
+		return usage("name a4, or leave it out", "only the experiment a4 tries a model")
+	}
 	env, done, err := a.labEnv(cmd.Context(), f)
 	if err != nil {
 		return err
