@@ -34,7 +34,7 @@ func TestScore(t *testing.T) {
 		{0, 20, []string{
 			"", "gcc -Wall -Werror -c -o error_handling.o src/error_handling.c", "ok 12 - reports errors", "--- PASS: TestError (0.00s)", "0 errors, 0 warnings",
 			"test_app.py::test_error PASSED [ 12%]", "300 passed, 0 failed", "[       OK ] Error.Case (0 ms)", "  ✓ reports the error", "Tests run: 5, Failures: 0, Errors: 0",
-			"no errors found", "\tat a.b.c(Error.java:3)", "exit status 0", "compiling fail.c", "downloading exceptions-1.2.tar.gz", "test error::is_shown ... ok",
+			"no errors found", "failures expected in parse: none", "step 3: errors are 0", "conflicts: none", "\tat a.b.c(Error.java:3)", "exit status 0", "compiling fail.c", "downloading exceptions-1.2.tar.gz", "test error::is_shown ... ok",
 			"+ cp a b", "-----------", "+  --------  +",
 		}},
 	} {

@@ -40,6 +40,8 @@ type reader struct {
 	undo, undoMore int  // best and more before the last word of failure
 	loud           bool // a word of failure in capitals
 	stated         bool // the last word of failure began a statement
+	failedEnd      int  // where that ended
+	void           bool // what the line states is that there is none
 	number         int  // the last number: -1 none, else whether it is not 0
 	numberEnd      int
 	single         byte // the line begins with a single capital letter
@@ -208,6 +210,10 @@ func (r *reader) digits() {
 	if zero {
 		r.number = 0
 	}
+	if zero && r.failedEnd > 0 && from-r.failedEnd <= 5 && (string(l[r.failedEnd:from]) == " are " || string(l[r.failedEnd:from]) == " is ") {
+		r.retract() // errors are 0
+		return
+	}
 	if gap := from - r.lastEnd; gap > 4 || gap < 1 || !separates(l[r.lastEnd:from]) {
 		return
 	}
@@ -301,7 +307,7 @@ func (r *reader) verdict() reading {
 	case r.place == 1 && s > 0:
 		s += 8
 	}
-	if r.good && r.best < 60 {
+	if r.void || r.good && r.best < 60 {
 		s = min(s, 4)
 	}
 	return reading{score: int16(min(s, Top)), shape: r.shape.sum(), good: r.good && r.best < 60, empty: !r.letters && r.best == 0 && r.place == 0,

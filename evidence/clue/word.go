@@ -168,6 +168,7 @@ func (r *reader) meaning(k kind, from int, before, after byte, upper bool) {
 			r.sign(38)
 		}
 	case negation:
+		r.void = r.colon && r.letters && r.at == len(r.line) // failures: none
 		if after == '\'' || r.lastWord == object {
 			r.sign(12)
 		}
@@ -201,7 +202,7 @@ func (r *reader) failure(opens bool, after byte, upper bool) {
 		s = max(s, 58) + 8
 		r.loud = true
 	}
-	r.undo, r.undoMore, r.stated = r.best, r.more, opens
+	r.undo, r.undoMore, r.stated, r.failedEnd = r.best, r.more, opens, r.at
 	r.sign(s)
 }
 

@@ -19,7 +19,7 @@ def main():
     only = set(sys.argv[2:])
     c = corpus.Corpus(out, "/tmp/corpus")
     bad = 0
-    for module in ("compilers", "testers", "packages", "jobs", "traces"):
+    for module in ("compilers", "testers", "packages", "builders", "jobs", "traces"):
         for part in importlib.import_module(module).ALL:
             if only and part.__name__ not in only and module not in only:
                 continue
