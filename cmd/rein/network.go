@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -197,6 +198,9 @@ func (a *app) egress(ctx context.Context, e config.Egress) (local.Egress, error)
 	}
 	if out.CA, err = os.ReadFile(e.UpstreamCA); err != nil {
 		return out, usage("check egress: upstream_ca: in the configuration", "the certificates of the upstream proxy cannot be read: %s", err)
+	}
+	if block, _ := pem.Decode(out.CA); block == nil {
+		return out, usage("upstream_ca: takes a file of certificates in PEM, which begin with -----BEGIN CERTIFICATE-----", "%s holds no certificate in PEM", e.UpstreamCA)
 	}
 	if len(out.CA) > maxCA {
 		return out, usage("check egress: upstream_ca: in the configuration", "%s is larger than %d bytes", e.UpstreamCA, maxCA)

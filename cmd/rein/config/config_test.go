@@ -212,6 +212,7 @@ func TestFaultsTogether(t *testing.T) {
 		"misspelt section":   {text: "target: a\ntargts:\n  a: {}\nlimits: {preset: fast}\n", want: []string{"2:1: unknown key", "4:10: limits.preset"}},
 		"section of a kind":  {text: "target: a\ntargets: [a]\nmodel: b\n", want: []string{"2:10: targets must be a mapping", "3:1: model: no model"}},
 		"what goes together": {text: "approval:\n  ask: {a: b}\n  webhook: {url: 'https://h', key: {env: A}}\n", want: []string{"2:9: approval.ask must be a list"}},
+		"a limit below zero": {text: "search: x\ntargets:\n  a: {network: {limits: {bytes: -1}}}\n", want: []string{"1:9: search must be", "3:26: targets.a.network.limits.bytes: -1 is no limit"}},
 		"a key of a model":   {text: "models:\n  m: {vendor: [a], model: x, key: {env: {}}}\n  n: {model: x}\n", want: []string{"2:15: models.m.vendor", "2:41: models.m.key.env", "3:3: models.n: no vendor"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/rein-sh/rein/egress/policy"
 )
@@ -71,6 +72,9 @@ func (v *validator) network(at string, t Target) {
 	_, err := policy.Compile(t.NetworkOf())
 	if e, ok := errors.AsType[*policy.Error](err); ok {
 		for _, f := range e.Faults {
+			if strings.HasPrefix(f.Path, "limits.") {
+				continue // below, with those that are zero
+			}
 			v.fault(at+"."+f.Path, f.Hint, "%s", f.Message)
 		}
 	}
