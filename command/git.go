@@ -32,6 +32,7 @@ func gitStarts(args []string) (u unlisted) {
 	if !slices.Contains(gitCommands, name) { // an alias, or a program that is called git-NAME
 		u.run()
 	}
+	starts := 0
 	for i, a := range rest {
 		long := gitLong
 		if name == "clone" || name == "init" {
@@ -44,7 +45,8 @@ func gitStarts(args []string) (u unlisted) {
 			_, value, _ := strings.Cut(a, "::")
 			u.run(value)
 		}
-		if slices.Contains([]string{"bisect run", "submodule foreach"}, name+" "+a) {
+		if starts < MaxNested && slices.Contains([]string{"bisect run", "submodule foreach"}, name+" "+a) {
+			starts++ // what follows the first has all that follows others
 			u.run(strings.Join(rest[i+1:], " "))
 		}
 	}

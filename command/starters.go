@@ -193,10 +193,12 @@ func goStarts(args []string) (u unlisted) {
 }
 
 func zipStarts(args []string) (u unlisted) {
+	tested := false
 	for i, a := range args {
 		if value, is := optionOf(args[i:], "", "", []string{"--unzip-command"}); is {
 			u.run(value)
-		} else if strings.HasPrefix(a, "-") && strings.Contains(a, "TT") {
+		} else if !tested && strings.HasPrefix(a, "-") && strings.Contains(a, "TT") {
+			tested = true // by one of all that follows
 			u.run(args[i+1:]...)
 		}
 	}
