@@ -79,8 +79,10 @@ func (f *flow) broken(c net.Conn, err error) error {
 	case c == f.outside:
 		return errors.New("reset by the host's side")
 	}
-	return errors.New("reset by the sandbox")
+	return errResetInside
 }
+
+var errResetInside = errors.New("reset by the sandbox")
 
 // counted is the host's side of a flow: its bytes are counted and limited.
 // What a limit stops ends the flow.

@@ -172,6 +172,9 @@ func (f *flow) answer(r *tcp.ForwarderRequest) error {
 	}
 	var wq waiter.Queue
 	ep, terr := f.gateway.shake(f.ctx, r, &wq)
+	if _, ok := terr.(*tcpip.ErrConnectionReset); ok { // perhaps one that was made meanwhile
+		return errResetInside
+	}
 	if terr != nil {
 		return errors.New("the sandbox gave up: " + terr.String())
 	}
