@@ -57,8 +57,8 @@ targets:
     #   limits:
     #     connections: 64
     #     per_second: 20                 # new connections
-    #     bytes: 1000000000              # both ways
-    #     max_upload_bytes: 10000000
+    #     bytes: 1GiB                    # both ways
+    #     max_upload_bytes: 10MiB
   # cluster:              # sandboxes of an OpenSandbox server: docs/opensandbox.md
   #   provider: opensandbox
   #   url: https://sandboxes.example.com
