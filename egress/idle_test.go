@@ -33,12 +33,12 @@ func TestIdle(t *testing.T) {
 				if err := f.outside.(*counted).CloseWrite(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(allowed - 1)
+				time.Sleep(allowed - time.Nanosecond)
 				synctest.Wait()
 				if err := context.Cause(f.ctx); err != nil {
 					t.Fatalf("ended before its time: %v", err)
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				wantRule(t, context.Cause(f.ctx), "limit:idle_seconds")
 				f.end(errors.New("a consequence"))
