@@ -117,16 +117,8 @@ func (m *Model) Generate(ctx context.Context, req *model.Request, emit func(mode
 	}
 	call := m.link.Begin(ctx)
 	defer call.End()
-	stream := m.messages.NewStreaming(call.Context(), params)
 	acc := accumulator{emit: emit, link: m.link, turn: len(req.Messages)}
-	for stream.Next() {
-		event := stream.Current()
-		if err := acc.add(&event); err != nil {
-			_ = stream.Close() // what matters has already gone wrong
-			return nil, err
-		}
-	}
-	if err := failure(call, stream.Err()); err != nil {
+	if err := wire.Each(call, m.messages.NewStreaming(call.Context(), params), acc.add, failure); err != nil {
 		return nil, err
 	}
 	return acc.finish()

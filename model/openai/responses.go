@@ -13,6 +13,7 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/model/wire"
 )
 
 // respond speaks the Responses API. Nothing is stored at the vendor: what it
@@ -24,16 +25,8 @@ func (m *Model) respond(ctx context.Context, req *model.Request, emit func(model
 	}
 	call := m.link.Begin(ctx)
 	defer call.End()
-	stream := m.responses.NewStreaming(call.Context(), params)
 	acc := response{emit: emit, call: call, link: m.link, turn: len(req.Messages)}
-	for stream.Next() {
-		event := stream.Current()
-		if err := acc.add(&event); err != nil {
-			_ = stream.Close() // what matters has already gone wrong
-			return nil, err
-		}
-	}
-	if err := failure(call, stream.Err()); err != nil {
+	if err := wire.Each(call, m.responses.NewStreaming(call.Context(), params), acc.add, failure); err != nil {
 		return nil, err
 	}
 	return acc.finish()
