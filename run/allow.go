@@ -133,7 +133,8 @@ func (r *runner) networkChanged(c NetworkChange) {
 
 // Network implements control.Handler. It is only here that the network of a run
 // that works is opened further: nothing in the sandbox, and no model, reaches the
-// socket. A change that cannot be recorded is undone.
+// socket. A change that fails or cannot be recorded is undone, and where that fails,
+// too, the run ends.
 func (d *desk) Network(ctx context.Context, by control.Peer, action control.Method, h control.Host) (control.NetworkChange, error) {
 	none := control.NetworkChange{}
 	if err := d.open(); err != nil {
@@ -150,33 +151,30 @@ func (d *desk) Network(ctx context.Context, by control.Peer, action control.Meth
 	defer d.changing.Unlock()
 	r := d.r
 	c := NetworkChange{Time: time.Now(), Action: string(action), Host: h.Host, Port: h.Port, Proto: h.Proto, UID: by.UID, PID: by.PID}
+	boxes := r.boxes()
 	r.mu.Lock()
-	box, before := r.reached, slices.Clone(r.report.NetworkChanges)
+	before := slices.Clone(r.report.NetworkChanges)
 	r.mu.Unlock()
-	if box == nil {
+	if len(boxes) == 0 {
 		return none, &control.Error{Code: control.CodeUnsupported, Message: "the run has no sandbox yet", Advice: "rein run --allow says it from the beginning"}
 	}
+	old := networkWith(r.o.Target.Spec.Network, before)
 	doc := networkWith(r.o.Target.Spec.Network, append(before, c))
 	if err := c.judge(doc); err != nil {
 		return none, err
 	}
+	var in []*sandbox.Sandbox
 	var err error
-	if c.Generation, err = box.SetNetwork(ctx, doc); err != nil && c.Generation == 0 {
+	if c.Generation, in, err = enforce(ctx, boxes, doc); err == nil {
+		err = d.record(audit.KindNetworkSet, c)
+	}
+	if err != nil {
 		code := control.CodeFailed
 		if sandbox.KindOf(err) == sandbox.KindUnsupported {
 			code = control.CodeUnsupported
 		}
+		err = errors.Join(err, d.takeBack(ctx, in, c, old))
 		return none, &control.Error{Code: code, Message: err.Error(), Advice: sandbox.HintOf(err)}
-	}
-	if err == nil {
-		err = d.record(audit.KindNetworkSet, c)
-	}
-	if err != nil {
-		// What takes it back asks no record, which may be what fails.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.DefaultOpTimeout)
-		defer cancel()
-		_, undone := sandbox.SetNetwork(ctx, r.o.Provider, box.ID(), networkWith(r.o.Target.Spec.Network, before))
-		return none, errors.Join(err, undone)
 	}
 	r.mu.Lock()
 	r.report.NetworkChanges = append(r.report.NetworkChanges, c)

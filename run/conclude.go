@@ -77,6 +77,8 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 		out.Reason, out.Detail, out.Hint = OverBudget, before.stopped(), ""
 	case errors.Is(cause, errStopped) && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Interrupted, cause.Error(), ""
+	case errors.Is(cause, errOpen) && out.Reason != Done:
+		out.Reason, out.Detail, out.Hint = Failed, cause.Error(), ""
 	case parent.Err() != nil && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Interrupted, interrupted, ""
 	case errors.Is(halted, errNoProgress) && out.Reason != Done:

@@ -77,6 +77,7 @@ type runner struct {
 	mu         sync.Mutex
 	report     *Report
 	reached    *sandbox.Sandbox // box, for other goroutines
+	judging    *sandbox.Sandbox // the checks' own; nil without one
 	calling    []call           // under way
 	asks       *approval.Gate   // nil: nobody is asked anything
 	opened     []NetworkChange  // that the worker has come to

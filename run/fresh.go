@@ -33,6 +33,9 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 		return nil, end, err
 	}
 	spec := r.o.Target.Spec
+	r.mu.Lock()
+	changes := len(r.report.NetworkChanges)
+	r.mu.Unlock()
 	spec.Network = r.networkNow()
 	spec.TTL = need + SaveTimeout
 	spec.Labels = map[string]string{LabelRun: r.o.ID, LabelRole: roleChecks}
@@ -46,6 +49,9 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 			err = errors.Join(err, r.dismiss(ctx, box))
 		}
 	}()
+	if err := r.judges(ctx, box, changes); err != nil {
+		return nil, end, err
+	}
 	filling, cancel := context.WithTimeout(ctx, SaveTimeout) // which its time to live has for it
 	defer cancel()
 	kept := slices.DeleteFunc(slices.Clone(r.inputs.Entries), func(e *workspace.Entry) bool { _, ok := changed[e.Path]; return ok })
@@ -62,7 +68,7 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 func (r *runner) dismiss(ctx context.Context, box *sandbox.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.KillTimeout)
 	defer cancel()
-	if err := errors.Join(box.Kill(ctx), box.Close()); err != nil {
+	if err := errors.Join(r.judges(ctx, nil, 0), box.Kill(ctx), box.Close()); err != nil {
 		return fmt.Errorf("the checks' sandbox may still be there (rein sandbox kill %s): %w", box.ID(), err)
 	}
 	return nil
