@@ -3,7 +3,6 @@ package egress
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -318,16 +317,12 @@ func (f *flow) resolve(ctx context.Context) error {
 	if f.addrs != nil || f.to.name == "" {
 		return nil
 	}
-	// A name that came through the proxy costs what one over DNS does.
-	if _, _, err := f.gateway.names.bind(f.to.name, f.verdict.Rule); err != nil {
-		return err
-	}
 	addrs, err := f.gateway.opts.Host.Lookup(ctx, f.to.name)
-	if err != nil {
-		return err
+	if err == nil && len(addrs) == 0 {
+		err = errNoAddress
 	}
-	if len(addrs) == 0 {
-		return errors.New("it has no address")
+	if err != nil {
+		return unresolved(err)
 	}
 	return f.learn(func(j *judged) { j.addrs = addrs })
 }
@@ -345,6 +340,8 @@ func (f *flow) dialAny(ctx context.Context) (net.Conn, netip.Addr, error) {
 	c, dialled, err := dialFirst(ctx, f.gateway.opts.Host.Dial, to)
 	if cause := context.Cause(f.ctx); cause != nil && err != nil {
 		err = cause
+	} else if err != nil {
+		err = &unreached{"no connection to it could be made", err}
 	}
 	return c, dialled.Addr(), err
 }

@@ -2,8 +2,10 @@ package egress
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
 )
@@ -67,4 +69,33 @@ func asksForJSON(r *http.Request) bool {
 		}
 	}
 	return json
+}
+
+// unreached is why the host's side of a connection was not made. Its text is for
+// the record alone: it may name the host's resolvers and its proxy.
+type unreached struct {
+	told string // what the sandbox is told
+	err  error
+}
+
+func (u *unreached) Error() string { return u.err.Error() }
+func (u *unreached) Unwrap() error { return u.err }
+
+// unresolved is the *unreached of a name.
+func unresolved(err error) error {
+	if errors.Is(err, errNoAddress) {
+		return &unreached{"its name has no address", err}
+	}
+	return &unreached{"its name could not be resolved", err}
+}
+
+// toldOf is what the sandbox is told of an error: nothing of the host's addresses.
+func toldOf(err error) string {
+	if u, ok := errors.AsType[*unreached](err); ok {
+		return u.told
+	}
+	if o, ok := errors.AsType[*net.OpError](err); ok {
+		return o.Op + ": " + o.Err.Error()
+	}
+	return err.Error()
 }

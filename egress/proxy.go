@@ -145,8 +145,8 @@ func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *
 	}
 	f.seekOwner()
 	err := error(nil)
-	if r.Method != http.MethodConnect && f.verdict.Proto == policy.TLS {
-		err = &refusal{policy.Verdict{Rule: f.verdict.Rule, Reason: fmt.Sprintf("it allows TLS on port %d, and this is without", to.port)}}
+	if v := f.policy.Plain(f.verdict, to.port); r.Method != http.MethodConnect && v.Action == policy.Deny {
+		err = &refusal{v}
 	}
 	if err == nil && to.name != "" { // as if it had been asked for
 		_, _, err = p.g.names.bind(to.name, f.verdict.Rule)
@@ -165,7 +165,7 @@ func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *
 
 // answer says why a request leads nowhere.
 func (p *proxyConn) answer(rw http.ResponseWriter, r *http.Request, to endpoint, err error) {
-	status, say := http.StatusBadGateway, page{Host: to.host(), Port: to.port, Reason: err.Error()}
+	status, say := http.StatusBadGateway, page{Host: to.host(), Port: to.port, Reason: toldOf(err)}
 	var refused *refusal
 	if errors.As(err, &refused) {
 		status, say.Rule, say.Reason = http.StatusForbidden, refused.verdict.Rule, refused.verdict.Reason

@@ -222,6 +222,54 @@ func TestProxyLooks(t *testing.T) {
 	}
 }
 
+// HTTP without TLS to a port that is for TLS is refused, and let through by a policy
+// that only reports.
+func TestProxyPlainOnTLS(t *testing.T) {
+	t.Parallel()
+	for _, report := range []bool{false, true} {
+		out := newAway()
+		out.plain(t, "web.example.com", "93.184.215.14:443", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "plain") })
+		d := tlsTo("web.example.com")
+		d.ReportOnly = report
+		ns, _, rec := owned(t, egress.Options{Host: out, Policy: compile(t, d)})
+		c, r := toProxy(t, ns)
+		status, verdict := 403, "deny"
+		if report {
+			status, verdict = 200, "report"
+		}
+		if res, text := ask(t, c, r, "GET", "GET http://web.example.com:443/ HTTP/1.1\r\nHost: web.example.com:443\r\n\r\n"); res.StatusCode != status {
+			t.Errorf("report only %v: status %d, %s", report, res.StatusCode, text)
+		}
+		c.Close()
+		if a := rec.wait(t, verdictOf(verdict, "web.example.com")); a.Rule != "rules[0]" || !strings.Contains(a.Reason, "this is without") {
+			t.Errorf("recorded %+v", a)
+		}
+	}
+}
+
+// What is told inside of a host that cannot be reached has none of the host's own
+// addresses: they are for the record.
+func TestUnreachedTellsNothingOfTheHost(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]egress.HostOptions{
+		"resolver": {Resolvers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.7:1")}},
+		"proxy":    {Proxy: mustURL(t, "http://127.0.0.7:1")},
+	} {
+		host, err := egress.NewHost(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, _, rec := owned(t, egress.Options{Host: host, Policy: compile(t, policy.Document{Rules: []policy.Rule{{Host: "web.example.com"}, {CIDR: "93.184.215.14"}}})})
+		to := map[string]string{"resolver": "web.example.com", "proxy": "93.184.215.14"}[name]
+		c, r := toProxy(t, ns)
+		res, text := ask(t, c, r, "GET", "GET http://"+to+"/ HTTP/1.1\r\nHost: "+to+"\r\n\r\n")
+		if res.StatusCode != 502 || strings.Contains(text, "127.0.0.7") {
+			t.Errorf("%s: status %d, %s", name, res.StatusCode, text)
+		}
+		rec.wait(t, func(a egress.Attempt) bool { return strings.Contains(a.Reason, "127.0.0.7") })
+	}
+}
+
 // Names below a wildcard that are given to the proxy are limited like those in
 // questions: to look one up tells its owner something.
 func TestProxyLimitsNames(t *testing.T) {

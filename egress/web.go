@@ -241,7 +241,7 @@ func (w *web) say(rw http.ResponseWriter, r *http.Request, why *refusal) {
 
 // fail answers a request that could not be carried.
 func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
-	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: err.Error()}
+	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: toldOf(err)}
 	var refused *refusal
 	in, _ := r.Context().Value(framedKey{}).(*framed)
 	switch {

@@ -14,6 +14,9 @@ func (p *Policy) http(r Request, v Verdict) Verdict {
 	if v.Action == Deny {
 		return v
 	}
+	if v.Proto == TLS {
+		return p.Plain(v, r.Port)
+	}
 	if !hostIs(r) {
 		target := r.Name
 		if target == "" {
@@ -23,6 +26,15 @@ func (p *Policy) http(r Request, v Verdict) Verdict {
 			Reason: fmt.Sprintf("Host is %s, in a connection to %s port %d", quote(r.Host), target, r.Port)}, r.Port)
 	}
 	return p.visible(r, v)
+}
+
+// Plain is the verdict on HTTP without TLS, as only a proxy is asked for it, to
+// where v is the verdict of AtConnect.
+func (p *Policy) Plain(v Verdict, port uint16) Verdict {
+	if v.Action == Deny || v.Proto != TLS {
+		return v
+	}
+	return p.lift(Verdict{Proto: v.Proto, Rule: v.Rule, Reason: fmt.Sprintf("it allows TLS on port %d, and this is without", port)}, port)
 }
 
 // hostIs reports whether Host names what was connected to.
