@@ -216,7 +216,7 @@ func (c config) reinWay(ctx context.Context, runtime, name string, port int) (y 
 		HostLimits: egress.HostLimits{PerSecond: 100000, Bytes: 1 << 50, MaxUploadBytes: 1 << 50}}}
 	p, err := c.provider(runtime, o)
 	if err != nil {
-		return y, err
+		return y, errors.Join(err, stop())
 	}
 	sb, err := sandbox.Create(ctx, p, sandbox.Spec{TTL: 15 * time.Minute, Network: policy.Document{
 		Rules:  []policy.Rule{{Host: benchName, Ports: []int{port}, Proto: "tcp"}, {CIDR: "127.0.0.1/32", Ports: []int{port}, Proto: "tcp"}},

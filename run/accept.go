@@ -208,10 +208,11 @@ func (c *court) clear(ctx context.Context, name string) error {
 	if err := p.look(); err != nil {
 		return fmt.Errorf("what the check %s did to protected files is not known: %w", name, err)
 	}
-	for i, g := range breaches(p.protected) {
-		if c.r.warn("the check %s %s; it was put back for the next", name, g); i+1 == maxTold {
-			c.r.warn("the check %s may have changed more protected files", name)
-		}
+	for _, g := range breaches(p.protected) {
+		c.r.warn("the check %s %s; it was put back for the next", name, g)
+	}
+	if n := len(p.breached) - maxTold; n > 0 {
+		c.r.warn("the check %s did so to %d more protected files", name, n)
 	}
 	return c.r.restore(ctx, c.box, p.breached, name)
 }

@@ -172,6 +172,27 @@ func TestCheckAgainstTheNext(t *testing.T) {
 	}
 }
 
+// Only those protected files that a check changed and that are not named one by one
+// are counted.
+func TestCheckAgainstManyFiles(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{20, 23} {
+		o := options(t)
+		files := map[string]string{}
+		for i := range n {
+			files[fmt.Sprintf("tests/%02d", i)] = "x"
+		}
+		o.Workspace.Dir = lay(t, files)
+		o.Protect = []string{"tests/"}
+		o.Accept = []run.Check{{Name: "first", Shell: "rm tests/*"}, {Name: "second", Shell: "test -e tests/00"}}
+		rep := do(t, o, func(context.Context, *run.Session) (run.Outcome, error) { return done("made") })
+		told := strings.Join(rep.Warnings, "\n")
+		if strings.Count(told, "it was put back for the next") != 20 || strings.Contains(told, "more protected files") != (n > 20) || n > 20 && !strings.Contains(told, "3 more protected files") {
+			t.Errorf("of %d: %s", n, told)
+		}
+	}
+}
+
 // Checks in a sandbox of their own see the inputs and the patch, and nothing
 // else that the worker made of its own.
 func TestFreshSandbox(t *testing.T) {

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/rein-sh/rein/audit"
@@ -56,10 +57,13 @@ func (r *runner) reopenOutput(ctx context.Context, rec *record) {
 	}
 	m, err := r.newMirror(ctx)
 	if err == nil {
-		err = m.reconcile(rec.output)
+		if err = m.reconcile(rec.output); err != nil {
+			err = errors.Join(err, m.close())
+		}
 	}
 	if err != nil {
 		r.warn("%s is as the process that was ended left it, and is not kept up to date: %v", r.o.Output, err)
+		return
 	}
 	r.mirror = m
 }

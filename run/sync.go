@@ -110,6 +110,7 @@ func (r *runner) openOutput(ctx context.Context) error {
 		return err
 	}
 	if err := m.walk(ctx, func(rel string, info execd.FileInfo) { m.seen[rel] = info }); err != nil {
+		m.finish()
 		return errors.Join(err, m.root.Close())
 	}
 	r.mirror = m
