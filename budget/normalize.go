@@ -27,10 +27,8 @@ func Normalize(text []byte) []byte {
 				out, inDate = append(out, rest[:n]...), false
 			}
 			i += n
-		case c == ' ' || c == '\t':
-			for i < len(text) && (text[i] == ' ' || text[i] == '\t') {
-				i++
-			}
+		case isBlank(c):
+			i += blanks(rest)
 			out = append(out, ' ')
 		default:
 			inDate = inDate && isSeparator(c)
@@ -41,6 +39,15 @@ func Normalize(text []byte) []byte {
 	return out
 }
 
+// blanks is how many spaces and tabs s begins with.
+func blanks(s []byte) (n int) {
+	for n < len(s) && isBlank(s[n]) {
+		n++
+	}
+	return n
+}
+
+func isBlank(c byte) bool     { return c == ' ' || c == '\t' }
 func isDigit(c byte) bool     { return '0' <= c && c <= '9' }
 func isLetter(c byte) bool    { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 func isSeparator(c byte) bool { return c == ',' || c == '-' || c == '/' || c == '.' || c == ':' }

@@ -212,10 +212,8 @@ func steady(text []byte) []byte {
 				out = append(out, rest[:n]...)
 			}
 			i += n
-		case c == ' ' || c == '\t':
-			for i < len(text) && (text[i] == ' ' || text[i] == '\t') {
-				i++
-			}
+		case isBlank(c):
+			i += blanks(rest)
 			out = append(out, ' ')
 		default:
 			out = append(out, c)
