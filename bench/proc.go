@@ -65,6 +65,15 @@ func keeper(stateDir, id string) (int, error) {
 	return owner.PID, err
 }
 
+// processes returns the keeper of a sandbox, and it with all that it started.
+func processes(stateDir, id string) (owner int, tree []int, err error) {
+	if owner, err = keeper(stateDir, id); err != nil {
+		return 0, nil, err
+	}
+	tree, err = descendants(owner)
+	return owner, tree, err
+}
+
 // program is the first word of a process's command line.
 func program(pid int) string {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -84,11 +93,7 @@ type watch struct {
 
 // watches returns rein (this process) and a sandbox's keeper and execd.
 func watches(stateDir, id string) ([]watch, error) {
-	owner, err := keeper(stateDir, id)
-	if err != nil {
-		return nil, err
-	}
-	tree, err := descendants(owner)
+	owner, tree, err := processes(stateDir, id)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +152,7 @@ type trace struct {
 func traceOf(stateDir string, ids []string) (*trace, error) {
 	t := &trace{stateDir: stateDir, ids: ids, processes: map[int]string{}, namespaces: map[string]bool{}}
 	for _, id := range ids {
-		owner, err := keeper(stateDir, id)
-		if err != nil {
-			return nil, err
-		}
-		tree, err := descendants(owner)
+		_, tree, err := processes(stateDir, id)
 		if err != nil {
 			return nil, err
 		}
