@@ -1,9 +1,7 @@
 package egress
 
 import (
-	"errors"
-	"fmt"
-	"strings"
+	"cmp"
 	"sync"
 	"time"
 )
@@ -34,36 +32,17 @@ func DefaultHostLimits() HostLimits {
 
 func (l HostLimits) orDefault() HostLimits {
 	d := DefaultHostLimits()
-	if l.Connections == 0 {
-		l.Connections = d.Connections
-	}
-	if l.PerSecond == 0 {
-		l.PerSecond = d.PerSecond
-	}
-	if l.Bytes == 0 {
-		l.Bytes = d.Bytes
-	}
-	if l.MaxUploadBytes == 0 {
-		l.MaxUploadBytes = d.MaxUploadBytes
-	}
+	l.Connections, l.PerSecond = cmp.Or(l.Connections, d.Connections), cmp.Or(l.PerSecond, d.PerSecond)
+	l.Bytes, l.MaxUploadBytes = cmp.Or(l.Bytes, d.Bytes), cmp.Or(l.MaxUploadBytes, d.MaxUploadBytes)
 	return l
 }
 
 // Check says which limits make no sense.
 func (l HostLimits) Check() error {
-	var bad []string
-	for _, f := range []struct {
-		name string
-		v    int64
-	}{{"connections", int64(l.Connections)}, {"per_second", int64(l.PerSecond)}, {"bytes", l.Bytes}, {"max_upload_bytes", l.MaxUploadBytes}} {
-		if f.v < 0 {
-			bad = append(bad, fmt.Sprintf("host limit %s is %d, below zero", f.name, f.v))
-		}
-	}
-	if bad == nil {
-		return nil
-	}
-	return errors.New(strings.Join(bad, "; "))
+	return checkLimits("host limit", []limit{
+		{"connections", int64(l.Connections)}, {"per_second", int64(l.PerSecond)},
+		{"bytes", l.Bytes}, {"max_upload_bytes", l.MaxUploadBytes},
+	})
 }
 
 // HostMeter counts for the gateways of all processes that have opened the same

@@ -155,31 +155,18 @@ func TestHostConnectionsAtOnce(t *testing.T) {
 func TestHostPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gatewaysOfOneHost(t, 2, HostLimits{PerSecond: 3})
-		open := func() (n int) {
-			for {
-				f, refused := g[n%2].newFlow(ssh, 1)
-				if refused != nil {
-					wantRule(t, refused, "limit:host_per_second")
-					wantRefused(t, g[(n+1)%2], "limit:host_per_second")
-					return n
-				}
-				f.end(errOver)
-				n++
+		n := 0
+		wantPerSecond(t, 3, func() bool {
+			f, refused := g[n%2].newFlow(ssh, 1)
+			n++
+			if refused != nil {
+				wantRule(t, refused, "limit:host_per_second")
+				wantRefused(t, g[n%2], "limit:host_per_second")
+				return false
 			}
-		}
-		if n := open(); n != 3*burst {
-			t.Errorf("%d at once, want %d", n, 3*burst)
-		}
-		for range 3 {
-			time.Sleep(time.Second)
-			if n := open(); n != 3 {
-				t.Errorf("%d in a second, want 3", n)
-			}
-		}
-		time.Sleep(time.Hour)
-		if n := open(); n != 3*burst {
-			t.Errorf("%d at once after an hour, want %d", n, 3*burst)
-		}
+			f.end(errOver)
+			return true
+		})
 	})
 }
 

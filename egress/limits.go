@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,39 +51,36 @@ const burst = 10
 // orDefault returns l with its defaults.
 func (l Limits) orDefault() Limits {
 	d := DefaultLimits()
-	for _, f := range []struct{ v, d *int }{
-		{&l.Connections, &d.Connections}, {&l.PerSecond, &d.PerSecond},
-		{&l.Dials, &d.Dials}, {&l.Questions, &d.Questions},
-		{&l.Names, &d.Names}, {&l.NamesPerMinute, &d.NamesPerMinute},
-		{&l.IdleSeconds, &d.IdleSeconds},
-	} {
-		if *f.v == 0 {
-			*f.v = *f.d
-		}
-	}
-	if l.Bytes == 0 {
-		l.Bytes = d.Bytes
-	}
-	if l.MaxUploadBytes == 0 {
-		l.MaxUploadBytes = d.MaxUploadBytes
-	}
+	l.Connections, l.PerSecond = cmp.Or(l.Connections, d.Connections), cmp.Or(l.PerSecond, d.PerSecond)
+	l.Bytes, l.MaxUploadBytes = cmp.Or(l.Bytes, d.Bytes), cmp.Or(l.MaxUploadBytes, d.MaxUploadBytes)
+	l.Dials, l.Questions = cmp.Or(l.Dials, d.Dials), cmp.Or(l.Questions, d.Questions)
+	l.Names, l.NamesPerMinute = cmp.Or(l.Names, d.Names), cmp.Or(l.NamesPerMinute, d.NamesPerMinute)
+	l.IdleSeconds = cmp.Or(l.IdleSeconds, d.IdleSeconds)
 	return l
 }
 
 // check says which limits make no sense.
 func (l Limits) check() error {
-	var bad []string
-	for _, f := range []struct {
-		name string
-		v    int64
-	}{
+	return checkLimits("limit", []limit{
 		{"connections", int64(l.Connections)}, {"per_second", int64(l.PerSecond)},
 		{"bytes", l.Bytes}, {"max_upload_bytes", l.MaxUploadBytes}, {"dials", int64(l.Dials)},
 		{"questions", int64(l.Questions)}, {"names", int64(l.Names)}, {"names_per_minute", int64(l.NamesPerMinute)},
 		{"idle_seconds", int64(l.IdleSeconds)},
-	} {
-		if f.v < 0 {
-			bad = append(bad, fmt.Sprintf("limit %s is %d, below zero", f.name, f.v))
+	})
+}
+
+// A limit has a name.
+type limit struct {
+	name string
+	v    int64
+}
+
+// checkLimits says which of them make no sense, and calls each what.
+func checkLimits(what string, limits []limit) error {
+	var bad []string
+	for _, l := range limits {
+		if l.v < 0 {
+			bad = append(bad, fmt.Sprintf("%s %s is %d, below zero", what, l.name, l.v))
 		}
 	}
 	if bad == nil {

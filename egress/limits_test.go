@@ -115,31 +115,41 @@ func TestLimitConnections(t *testing.T) {
 func TestLimitPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := simulated(t, Options{Host: &stillHost{}, Limits: Limits{PerSecond: 3}}, anySSH)
-		open := func() (n int) {
-			for {
-				f, refused := g.newFlow(ssh, 1)
-				if refused != nil {
-					wantRule(t, refused, "limit:per_second")
-					return n
-				}
-				f.end(errors.New("over"))
-				n++
+		wantPerSecond(t, 3, func() bool {
+			f, refused := g.newFlow(ssh, 1)
+			if refused != nil {
+				wantRule(t, refused, "limit:per_second")
+				return false
 			}
-		}
-		if n := open(); n != 3*burst {
-			t.Errorf("%d at once, want %d", n, 3*burst)
-		}
-		for range 3 {
-			time.Sleep(time.Second)
-			if n := open(); n != 3 {
-				t.Errorf("%d in a second, want 3", n)
-			}
-		}
-		time.Sleep(time.Hour)
-		if n := open(); n != 3*burst {
-			t.Errorf("%d at once after an hour, want %d", n, 3*burst)
-		}
+			f.end(errOver)
+			return true
+		})
 	})
+}
+
+// wantPerSecond checks how many connections are admitted, at once and on
+// average.
+func wantPerSecond(t *testing.T, limit int, admit func() bool) {
+	t.Helper()
+	open := func() (n int) {
+		for admit() {
+			n++
+		}
+		return n
+	}
+	if n := open(); n != limit*burst {
+		t.Errorf("%d at once, want %d", n, limit*burst)
+	}
+	for range 3 {
+		time.Sleep(time.Second)
+		if n := open(); n != limit {
+			t.Errorf("%d in a second, want %d", n, limit)
+		}
+	}
+	time.Sleep(time.Hour)
+	if n := open(); n != limit*burst {
+		t.Errorf("%d at once after an hour, want %d", n, limit*burst)
+	}
 }
 
 func TestLimitBytes(t *testing.T) {

@@ -41,14 +41,7 @@ func TestWebSocket(t *testing.T) {
 			}
 		}
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	client := inside(t, ns, nil)
-	client.Timeout = 0
-	c, _, err := websocket.Dial(ctx, "ws://web.example.com/", &websocket.DialOptions{HTTPClient: client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, client, c := webSocket(t, ns)
 	c.SetReadLimit(1 << 20)
 	for _, text := range []string{"a", strings.Repeat("b", 200_000)} {
 		if err := c.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
@@ -64,6 +57,22 @@ func TestWebSocket(t *testing.T) {
 	if _, res, err := websocket.Dial(ctx, "ws://web.example.com/no", &websocket.DialOptions{HTTPClient: client}); err == nil || res == nil || res.StatusCode != 404 || !res.Close {
 		t.Errorf("%v, %+v; want 404, and the connection closed", err, res)
 	}
+}
+
+// webSocket is one to web.example.com from inside, its client, and the time that
+// both have.
+func webSocket(t *testing.T, ns *netns) (context.Context, *http.Client, *websocket.Conn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	client := inside(t, ns, nil)
+	client.Timeout = 0
+	c, _, err := websocket.Dial(ctx, "ws://web.example.com/", &websocket.DialOptions{HTTPClient: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.CloseNow() })
+	return ctx, client, c
 }
 
 // A policy that does not allow its host any more ends a WebSocket at once.
@@ -82,15 +91,7 @@ func TestWebSocketEnds(t *testing.T) {
 		_, _, err = c.Read(context.Background())
 		gone <- err
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	client := inside(t, ns, nil)
-	client.Timeout = 0
-	c, _, err := websocket.Dial(ctx, "ws://web.example.com/", &websocket.DialOptions{HTTPClient: client})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseNow()
+	ctx, _, c := webSocket(t, ns)
 	g.SetPolicy(compile(t, httpTo("other.example.com")))
 	if _, _, err := c.Read(ctx); err == nil || ctx.Err() != nil {
 		t.Errorf("inside: %v", err)
