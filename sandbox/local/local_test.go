@@ -178,6 +178,20 @@ func TestFifty(t *testing.T) {
 	}
 }
 
+// created makes a sandbox. It is nil where that is refused, which has to be if and
+// only if there is a text, and with this text.
+func created(t *testing.T, p sandbox.Provider, spec sandbox.Spec, refused string) *sandbox.Sandbox {
+	t.Helper()
+	box, err := sandbox.Create(t.Context(), p, spec, sandbox.Options{Log: discard()})
+	switch {
+	case refused != "" && (err == nil || !strings.Contains(err.Error(), refused)):
+		t.Errorf("%v, want it refused: %s", err, refused)
+	case refused == "" && err != nil:
+		t.Fatal(err)
+	}
+	return box
+}
+
 func discard() *audit.Log { return audit.New(io.Discard, audit.Options{}) }
 
 // A caller that gives up learns nothing about the sandbox.
