@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -203,6 +204,21 @@ func machinery(err error) error {
 	return err
 }
 
+// canceled reports whether an error says nothing but that a context was, in all
+// that is joined to it.
+func canceled(err error) bool {
+	if err == context.Canceled {
+		return true
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return canceled(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !canceled(err) })
+	}
+	return false
+}
+
 // runEnd is the data of audit.KindRunEnd.
 type runEnd struct {
 	Reason     Reason     `json:"reason"`
@@ -256,7 +272,10 @@ func conclusion(rep *Report, out Outcome) string {
 	case NoProgress:
 		s = "Stopped because " + out.Detail
 	case Interrupted:
-		if s = "Interrupted"; out.Detail != "" && out.Detail != interrupted {
+		s = "Interrupted"
+		if when, ok := strings.CutPrefix(out.Detail, interrupted); ok {
+			s += when
+		} else if out.Detail != "" {
 			s += ": " + out.Detail
 		}
 	case Lost:

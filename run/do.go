@@ -129,15 +129,15 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	defer r.serve(stop)()
 
 	if err := r.scan(work); err != nil {
-		return r.unready(ctx, work, Misused, "the workspace could not be read", err)
+		return r.unready(ctx, work, Misused, "the workspace could not be read", "the workspace was read", err)
 	}
 	defer r.closeInputs()
 	if err := r.create(work); err != nil {
-		return r.unready(ctx, work, reasonOf(err, Failed), "the sandbox could not be created", err)
+		return r.unready(ctx, work, reasonOf(err, Failed), "the sandbox could not be created", "the sandbox was made", err)
 	}
 	defer r.destroy(ctx)
 	if err := errors.Join(r.copyIn(work), r.keepInputs(), r.openOutput(work)); err != nil {
-		return r.unready(ctx, work, reasonOf(err, Failed), "the inputs could not be copied in", err)
+		return r.unready(ctx, work, reasonOf(err, Failed), "the inputs could not be copied in", "the inputs were copied in", err)
 	}
 	defer r.closeOutput()
 	ended := r.renewer.start(work, stop)
@@ -150,9 +150,20 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	return out, err
 }
 
-// unready is the outcome of a run in which the worker has not begun.
-func (r *runner) unready(ctx, work context.Context, why Reason, detail string, err error) (Outcome, error) {
-	return r.explain(ctx, work, Outcome{Reason: why, Detail: detail}, err), err
+// unready is the outcome of a run in which the worker has not begun: of one that
+// was interrupted that is no error.
+func (r *runner) unready(ctx, work context.Context, why Reason, detail, during string, err error) (Outcome, error) {
+	out := r.explain(ctx, work, Outcome{Reason: why, Detail: detail}, err)
+	if out.Reason != Interrupted {
+		return out, err
+	}
+	if out.Detail == interrupted {
+		out.Detail += " while " + during
+	}
+	if canceled(err) {
+		err = nil
+	}
+	return out, err
 }
 
 func (r *runner) closeOutput() {

@@ -275,7 +275,9 @@ func TestHostsOfAReport(t *testing.T) {
 		{Seq: 2, Count: 1, Proto: "tls", Name: "pypi.org", Port: 443, Verdict: "allow", Rule: "rules[0]", BytesOut: 100, BytesIn: 2000},
 		{Seq: 3, Count: 4, Proto: "dns", Name: "evil.example", Verdict: "deny", Reason: "no rule allows it", Rule: "default", Address: "192.0.2.1"},
 		{Seq: 4, Count: 2, Proto: "tls", Name: "pypi.org", Port: 443, Verdict: "allow", Rule: "rules[0]", BytesOut: 11, BytesIn: 22},
-		{Seq: 5, Count: 1, Proto: "tls", Name: "a.example", Port: 443, Verdict: "deny", Rule: "tls.name", Reason: "the server name is \"|<b>|\""},
+		{Seq: 5, Count: 1, Proto: "http", Name: "api.example", Port: 80, Verdict: "allow", Rule: "rules[0]", Reason: "allows api.example"},
+		{Seq: 6, Count: 1, Proto: "http", Name: "api.example", Port: 80, Verdict: "deny", Rule: "rules[0]", Reason: "no rule allows POST /"},
+		{Seq: 7, Count: 1, Proto: "tls", Name: "a.example", Port: 443, Verdict: "deny", Rule: "tls.name", Reason: "the server name is \"|<b>|\""},
 	}}
 	o.Target.Spec.Network = policy.Document{Rules: []policy.Rule{{Host: "pypi.org"}}}
 	rep := do(t, o, func(context.Context, *run.Session) (run.Outcome, error) { return done("done") })
@@ -283,14 +285,14 @@ func TestHostsOfAReport(t *testing.T) {
 		{Host: "pypi.org", Port: 443, Proto: "tls", Verdict: "allow", Rule: "rules[0]", Count: 3, BytesOut: 111, BytesIn: 2022},
 		{Host: "evil.example", Proto: "dns", Verdict: "deny", Rule: "default", Reason: "no rule allows it", Count: 5},
 	}
-	if len(rep.Hosts) != 3 || rep.Hosts[0] != want[0] || rep.Hosts[1] != want[1] || rep.HostsLeft != 0 {
+	if len(rep.Hosts) != 5 || rep.Hosts[0] != want[0] || rep.Hosts[1] != want[1] || rep.HostsLeft != 0 {
 		t.Errorf("%+v", rep.Hosts)
 	}
 	md, err := os.ReadFile(filepath.Join(rep.Dir, "report.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"- rules\\[0] allows pypi.org on ports 443 (tls), 80 (http)\n", "| tls pypi.org:443 | rules\\[0] | 3 | 111 B | 2022 B |\n", "| dns evil.example | deny | no rule allows it | 5 |\n", `\|\<b>\|`} {
+	for _, line := range []string{"- rules\\[0] allows pypi.org on ports 443 (tls), 80 (http)\n", "| tls pypi.org:443 | rules\\[0] | 3 | 111 B | 2022 B |\n", "| dns evil.example | deny | no rule allows it | 5 |\n", "| http api.example:80 | allow | allows api.example | 1 |\n", `\|\<b>\|`} {
 		if !strings.Contains(string(md), line) {
 			t.Errorf("there is no %q in\n%s", line, md)
 		}

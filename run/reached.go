@@ -22,8 +22,9 @@ type HostReached struct {
 	BytesIn  int64 `json:"bytes_in,omitempty"`
 }
 
-// Reached reports whether anything got there.
-func (h HostReached) Reached() bool { return h.Verdict != "deny" }
+// Reached reports whether anything got there, or came from there: of a connection
+// on which every request was refused, or that was allowed in vain, nothing did.
+func (h HostReached) Reached() bool { return h.Verdict != "deny" && h.BytesOut+h.BytesIn > 0 }
 
 // hostsOf takes records together. Those that were reached come first, the first
 // MaxNetwork of each kind; left is how many there are besides.

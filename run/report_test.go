@@ -158,3 +158,37 @@ func TestReportOfALimit(t *testing.T) {
 		t.Errorf("%v: the report is\n%s", err, b.String())
 	}
 }
+
+// interrupting is a provider whose sandbox is made when the run is interrupted.
+type interrupting struct {
+	sandbox.Provider
+	interrupt func()
+	more      error
+}
+
+func (p interrupting) Create(ctx context.Context, _ sandbox.Spec) (sandbox.Info, error) {
+	p.interrupt()
+	<-ctx.Done()
+	err := error(&sandbox.Error{Kind: sandbox.KindTimeout, Op: "create", Subject: "sb-1", Err: ctx.Err()})
+	if p.more != nil {
+		err = errors.Join(err, p.more)
+	}
+	return sandbox.Info{}, err
+}
+
+// An interruption is no error, and what came with it is.
+func TestInterruptWhileTheSandboxIsMade(t *testing.T) {
+	t.Parallel()
+	for _, more := range []error{nil, errors.New("it may still be there")} {
+		o := options(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		o.Provider = interrupting{o.Provider, cancel, more}
+		rep, err := run.Do(ctx, o, worker(nil))
+		if err != nil || rep.Reason != run.Interrupted || rep.Conclusion != "Interrupted while the sandbox was made." {
+			t.Errorf("%v, %+v", err, rep)
+		}
+		if more == nil && rep.Error != "" || more != nil && !strings.Contains(rep.Error, more.Error()) {
+			t.Errorf("the error is %q", rep.Error)
+		}
+	}
+}
