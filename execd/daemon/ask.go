@@ -225,7 +225,7 @@ func (s *Server) portOwner(w http.ResponseWriter, r *http.Request) {
 		fail(w, refuse(http.StatusNotImplemented, execd.CodeNotFound, "this machine cannot tell"))
 		return
 	}
-	id, err := m.PortOwner(about)
+	id, err := m.PortOwner(r.Context(), about)
 	if err != nil {
 		fail(w, err)
 		return

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -413,6 +414,19 @@ func TestPortOwner(t *testing.T) {
 	defer l.Close()
 	if id, err := r.PortOwner(t.Context(), onPort(l.Addr().(*net.TCPAddr).Port)); err != nil || id != "" {
 		t.Errorf("owner of a port of the daemon's: %q %v", id, err)
+	}
+}
+
+// What commands hold is read for as long as somebody waits for the answer.
+func TestPortOwnerEndsWithWhoAsks(t *testing.T) {
+	opts := bestUser()
+	var m daemon.PortOwner
+	r := serve(t, opts, func(c *daemon.Config) { m = c.Machine.(daemon.PortOwner) })
+	port := opened(t, r, "server")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if id, err := m.PortOwner(ctx, onPort(port)); id != "" || !errors.Is(err, context.Canceled) {
+		t.Errorf("owner of port %d for nobody: %q %v", port, id, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"io"
 	"syscall"
 
@@ -123,8 +124,8 @@ type Reducer interface {
 // local TCP port.
 type PortOwner interface {
 	// PortOwner returns the id of the command that owns the socket, or "" when
-	// none does.
-	PortOwner(execd.Socket) (id string, err error)
+	// none does. It looks no longer than ctx lasts.
+	PortOwner(context.Context, execd.Socket) (id string, err error)
 }
 
 // StartError is a start that failed because of what was asked: a missing

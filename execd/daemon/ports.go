@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -24,7 +25,10 @@ var _ PortOwner = (*OS)(nil)
 // A connection waits for the answer. So the youngest process is looked at
 // first, which usually is who asks, and what they hold is read of none but
 // those of commands.
-func (m *OS) PortOwner(s execd.Socket) (string, error) {
+//
+// How much there is to read is the commands' choice: it ends with ctx, so that
+// what nobody waits for any more is not read beside what is asked next.
+func (m *OS) PortOwner(ctx context.Context, s execd.Socket) (string, error) {
 	inodes, err := m.links(s)
 	if err != nil || len(inodes) == 0 {
 		return "", err
@@ -38,11 +42,14 @@ func (m *OS) PortOwner(s execd.Socket) (string, error) {
 		return "", nil
 	}
 	for _, pid := range pids {
-		if id := above.command(pid); id != "" && holdsSocket(pid, inodes) {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if id := above.command(pid); id != "" && holdsSocket(ctx, pid, inodes) {
 			return id, nil
 		}
 	}
-	return "", nil
+	return "", ctx.Err()
 }
 
 // commands are the ids of the commands that run, by their wardens' pids.
@@ -188,20 +195,24 @@ func socketInodes(table []byte, port int, inodes map[string]bool) {
 	}
 }
 
-func holdsSocket(pid int, links map[string]bool) bool {
+// holdsSocket reads what a process has open until ctx ends.
+func holdsSocket(ctx context.Context, pid int, links map[string]bool) bool {
 	dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fd")
 	if err != nil {
 		return false
 	}
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return false
-	}
+	const atOnce = 512
 	buf := make([]byte, 64)
-	for _, n := range names {
-		if size, err := unix.Readlinkat(int(dir.Fd()), n, buf); err == nil && links[string(buf[:size])] {
-			return true
+	for ctx.Err() == nil {
+		names, err := dir.Readdirnames(atOnce) // a process may have a million
+		for _, n := range names {
+			if size, err := unix.Readlinkat(int(dir.Fd()), n, buf); err == nil && links[string(buf[:size])] {
+				return true
+			}
+		}
+		if err != nil {
+			return false // io.EOF, or the process has ended
 		}
 	}
 	return false
