@@ -3,8 +3,11 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // MaxRules bounds the rules of a document, those of its bundles not counted.
@@ -429,14 +432,18 @@ func plainPath(path string) bool {
 		strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return false
 	}
+	plain, err := url.PathUnescape(path)
+	if err != nil || !utf8.ValidString(plain) || strings.ContainsFunc(plain, unicode.IsControl) {
+		return false // some read overlong UTF-8, or end a name at a control character
+	}
 	lower := strings.ToLower(path)
 	for _, hidden := range []string{"//", "%2e", "%2f", "%5c", "%00", "%25", "%3b"} {
 		if strings.Contains(lower, hidden) {
 			return false
 		}
 	}
-	for segment := range strings.SplitSeq(path, "/") {
-		if segment == "." || segment == ".." {
+	for segment := range strings.SplitSeq(plain, "/") {
+		if segment != "" && strings.Trim(segment, ". ") == "" { // some leave out spaces
 			return false
 		}
 	}
