@@ -112,6 +112,8 @@ func TestFramedRefusesHeads(t *testing.T) {
 		"identity":                  {lines("POST / HTTP/1.1", "Host: a.example", "Transfer-Encoding: identity"), "coding"},
 		"chunked twice":             {lines("POST / HTTP/1.1", "Host: a.example", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"), "more than once"},
 		"chunked in 1.0":            {lines("POST / HTTP/1.0", "Host: a.example", "Transfer-Encoding: chunked"), "HTTP/1.0 has a transfer coding"},
+		"a length by underscore":    {lines("POST / HTTP/1.1", "Host: a.example", "Content_Length: 5"), "is named Content_Length"},
+		"a coding by underscore":    {lines("POST / HTTP/1.1", "Host: a.example", "Transfer_encoding: chunked", "Content-Length: 5"), "is named Transfer_encoding"},
 		"another expectation":       {lines("POST / HTTP/1.1", "Host: a.example", "Expect: x"), "expects"},
 		"an absolute URL elsewhere": {lines("GET http://b.example/ HTTP/1.1", "Host: a.example"), "is at \"b.example\", and its Host is \"a.example\""},
 		"another port in the URL":   {lines("GET http://a.example:81/ HTTP/1.1", "Host: a.example"), "is at \"a.example:81\""},

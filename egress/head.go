@@ -38,6 +38,8 @@ func parseFrame(head []byte) (frame, error) {
 			lengths = append(lengths, value)
 		case "transfer-encoding":
 			codings = append(codings, value)
+		case "content_length", "transfer_encoding":
+			return frame{}, faulty("a field is named %s, which some read as one of another name", name)
 		case "expect":
 			if !strings.EqualFold(value, "100-continue") {
 				return frame{}, faulty("it expects %q", value)
