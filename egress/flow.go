@@ -84,6 +84,7 @@ type judged struct {
 	addrs      []netip.Addr   // what the name resolved to
 	dialled    netip.Addr     // the one that is connected
 	server     *string        // what a TLS client named
+	requests   []request      // what is being carried of HTTP, in all its readings
 	asking     bool           // nothing was allowed yet
 }
 
@@ -210,6 +211,11 @@ func (f *flow) allowedBy(p *policy.Policy) policy.Verdict {
 	if f.server != nil && v.Action == policy.Allow {
 		v = worse(v, f.granted(p.Server(f.to.host(), f.to.port, *f.server)))
 	}
+	for _, r := range f.requests {
+		if v.Action == policy.Allow {
+			v = worse(v, f.granted(p.HTTP(f.to.host(), f.to.port, r.host, r.method, r.path)))
+		}
+	}
 	return v
 }
 
@@ -244,25 +250,6 @@ func (f *flow) learn(add func(*judged)) error {
 // error is a *refusal.
 func (f *flow) judgeServer(name string) error {
 	return f.learn(func(j *judged) { j.server = &name })
-}
-
-// judgeHTTP judges one request, by the flow's generation and the one in force.
-// The error is a *refusal.
-func (f *flow) judgeHTTP(host, method, path string) error {
-	g := f.gateway
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	v := f.granted(f.policy.HTTP(f.to.host(), f.to.port, host, method, path))
-	if v.Action == policy.Allow && f.generation != g.generation {
-		v = worse(v, f.granted(g.policyLocked().HTTP(f.to.host(), f.to.port, host, method, path)))
-	}
-	if v.Action != policy.Allow {
-		return &refusal{v}
-	}
-	if v.Reported && !f.verdict.Reported {
-		f.verdict = worse(f.verdict, v)
-	}
-	return nil
 }
 
 // connect takes a flow from its verdict to the host's side: it asks where the

@@ -35,7 +35,8 @@ const (
 type framed struct {
 	net.Conn
 	in    *bufio.Reader
-	fault func(error) // is told of a fault once, from Read
+	fault func(error)  // is told of a fault once, from Read
+	cause func() error // why the connection is reset; nil while it is not, or may not be
 
 	// Of the goroutine that reads.
 	ready []byte // checked, and not yet read
@@ -316,8 +317,12 @@ func (f *framed) apply() error {
 	return f.Conn.SetReadDeadline(t)
 }
 
-// CloseWrite ends what is sent to the client.
+// CloseWrite ends what is sent to the client. What is reset has no end: half an
+// answer would look like a whole one.
 func (f *framed) CloseWrite() error {
+	if f.cause != nil && f.cause() != nil {
+		return nil
+	}
 	if c, ok := f.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
 	}

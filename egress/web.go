@@ -48,6 +48,7 @@ func serveHTTP(ctx context.Context, f *flow) error {
 // is told what is wrong with the client's HTTP, after which h is not asked.
 func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error)) {
 	in := newFramed(c, fault)
+	in.cause = ctx.Err
 	one := &oneConn{Conn: in, closed: make(chan struct{}), ended: make(chan struct{})}
 	requests := 0
 	s := &http.Server{
@@ -153,6 +154,7 @@ func (w *web) close() { w.transport.CloseIdleConnections() }
 
 // ServeHTTP judges one request and carries it, or answers with the refusal.
 func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	defer w.f.answered()
 	if err := w.judge(r); err != nil {
 		w.refuse(rw, r, err)
 		return
@@ -161,8 +163,12 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 func (w *web) judge(r *http.Request) *refusal {
+	asked, err := readings(r)
+	if err != nil {
+		return &refusal{policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}}
+	}
 	var refused *refusal
-	if errors.As(w.f.judgeHTTP(r.Host, r.Method, requestPath(r)), &refused) {
+	if errors.As(w.f.judgeHTTP(asked), &refused) {
 		return refused
 	}
 	reason := ""

@@ -1,0 +1,70 @@
+package egress
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+// request is what is judged of one of HTTP.
+type request struct{ host, method, path string }
+
+// readings are all that a request can be taken for: what it says, and what it
+// says in fields that some servers go by instead of its first line. A policy
+// that allows some methods or paths has to allow each.
+func readings(r *http.Request) ([]request, error) {
+	methods, paths := []string{r.Method}, []string{requestPath(r)}
+	for name, values := range r.Header {
+		switch strings.ReplaceAll(strings.ToLower(name), "_", "-") {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			for _, v := range values {
+				methods = append(methods, strings.ToUpper(v))
+			}
+		case "x-original-url", "x-rewrite-url":
+			paths = append(paths, values...)
+		}
+	}
+	const most = 8
+	if len(methods)+len(paths) > most {
+		return nil, faulty("a request says %d times how it is to be taken", len(methods)+len(paths))
+	}
+	var list []request
+	for _, method := range methods {
+		for _, path := range paths {
+			list = append(list, request{r.Host, method, path})
+		}
+	}
+	return list, nil
+}
+
+// judgeHTTP judges the readings of one request, by the flow's generation and
+// the one in force. The error is a *refusal. Until answered the request is
+// judged by every policy that comes: its body, or what it was upgraded to, may
+// go on for as long as the client likes.
+func (f *flow) judgeHTTP(asked []request) error {
+	g := f.gateway
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range asked {
+		v := f.granted(f.policy.HTTP(f.to.host(), f.to.port, r.host, r.method, r.path))
+		if v.Action == policy.Allow && f.generation != g.generation {
+			v = worse(v, f.granted(g.policyLocked().HTTP(f.to.host(), f.to.port, r.host, r.method, r.path)))
+		}
+		if v.Action != policy.Allow {
+			return &refusal{v}
+		}
+		if v.Reported && !f.verdict.Reported {
+			f.verdict = worse(f.verdict, v)
+		}
+	}
+	f.requests = asked
+	return nil
+}
+
+// answered is the end of the request that was judged last.
+func (f *flow) answered() {
+	f.gateway.mu.Lock()
+	defer f.gateway.mu.Unlock()
+	f.requests = nil
+}

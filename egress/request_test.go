@@ -1,0 +1,82 @@
+package egress_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rein-sh/rein/egress"
+	"github.com/rein-sh/rein/egress/policy"
+)
+
+// reading allows one method and the paths below /open/.
+func reading() policy.Document {
+	return policy.Document{Rules: []policy.Rule{{Host: "web.example.com", Ports: []int{80}, Methods: []string{"GET"}, Paths: []string{"/open/*"}}}}
+}
+
+// A field by which servers take a request for another one does not get it past
+// the policy.
+func TestOverriddenRequest(t *testing.T) {
+	t.Parallel()
+	for field, want := range map[string]string{
+		"X-HTTP-Method-Override: delete":                         `no rule allows "DELETE" "/open/a"`,
+		"X-HTTP-Method: DELETE":                                  `no rule allows "DELETE"`,
+		"X_Method_Override: DELETE":                              `no rule allows "DELETE"`,
+		"X-Original-URL: /admin":                                 `no rule allows "GET" "/admin"`,
+		"X-Rewrite-URL: /open/../admin":                          "not in its plain form",
+		"X-Original-URL: /open/b":                                "",
+		"X-HTTP-Method-Override: GET":                            "",
+		strings.Repeat("X-Method-Override: GET\r\n", 9) + "A: b": "says 11 times",
+	} {
+		out := newAway()
+		ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, reading())})
+		out.plain(t, "web.example.com", "93.184.215.14:80", func(http.ResponseWriter, *http.Request) {})
+		c := mustReach(t, ns, "web.example.com", 80)
+		res, text := ask(t, c, bufio.NewReader(c), "GET", "GET /open/a HTTP/1.1\r\nHost: web.example.com\r\n"+field+"\r\n\r\n")
+		if want == "" && res.StatusCode != 200 || want != "" && (res.StatusCode != 403 || !strings.Contains(text, want)) {
+			t.Errorf("%s: %d %q, want %q", field, res.StatusCode, text, want)
+		}
+	}
+}
+
+// A request under way ends with the policy that allowed it.
+func TestNarrowedInRequest(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	ns, g, rec := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+	begun := make(chan struct{}, 1)
+	out.plain(t, "web.example.com", "93.184.215.14:80", func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			begun <- struct{}{}
+			_, _ = io.Copy(io.Discard, r.Body) // until it is cut
+		}
+	})
+	idle, busy := mustReach(t, ns, "web.example.com", 80), mustReach(t, ns, "web.example.com", 80)
+	in := bufio.NewReader(idle)
+	const get = "GET /open/a HTTP/1.1\r\nHost: web.example.com\r\n\r\n"
+	if res, text := ask(t, idle, in, "GET", get); res.StatusCode != 200 {
+		t.Fatalf("%d %s", res.StatusCode, text)
+	}
+	send(t, busy, "POST / HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: 1000\r\n\r\nx")
+	<-begun
+	g.SetPolicy(compile(t, reading()))
+	if b, err := io.ReadAll(busy); err == nil || len(b) > 0 {
+		t.Errorf("a request that is no longer allowed: %q %v", b, err)
+	}
+	rec.wait(t, func(a egress.Attempt) bool {
+		return a.Verdict == "deny" && strings.Contains(a.Reason, `no rule allows "POST" "/"`)
+	})
+	if res, text := ask(t, idle, in, "GET", get); res.StatusCode != 200 {
+		t.Errorf("what is still allowed: %d %s", res.StatusCode, text)
+	}
+}
+
+func send(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
