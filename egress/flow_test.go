@@ -425,7 +425,9 @@ func TestReportOnly(t *testing.T) {
 	for _, name := range []string{"inner.example.org"} {
 		_, err := reach(t, ns, name, 22)
 		wantReset(t, err)
-		rec.wait(t, verdictOf("deny", name))
+		if a := rec.wait(t, verdictOf("deny", name)); a.Address != netip.MustParseAddr("10.0.0.7") {
+			t.Errorf("what it resolved to is not on record: %+v", a)
+		}
 	}
 	_, err := dialInside(ns, "169.254.169.254:80")
 	wantReset(t, err)

@@ -220,7 +220,9 @@ func (f *flow) record(err error) {
 		Verdict: verdictAllow, Rule: f.verdict.Rule, Reason: f.verdict.Reason, Generation: f.generation,
 		LocalPort: f.from, Owner: f.owner, BytesOut: f.out.Load(), BytesIn: f.in.Load(), Duration: time.Since(f.begin)}
 	if f.to.name != "" {
-		a.Address = f.dialled
+		if a.Address = f.dialled; len(f.addrs) == 1 {
+			a.Address = f.addrs[0] // also where it was refused
+		}
 	}
 	if f.verdict.Proto != "" {
 		a.Proto = f.verdict.Proto

@@ -206,7 +206,7 @@ func (c NetworkChange) judge(doc policy.Document) error {
 	if prefix, err := netip.ParsePrefix(host); err == nil {
 		host = prefix.Addr().String()
 	}
-	e, err := p.Explain(host, port)
+	e, err := p.Explain(host, port, nil)
 	if n, ok := errors.AsType[*policy.NameError](err); ok {
 		return invalid(cmp.Or(n.Hint, "a name, *.NAME, an address or a range"), "%s", n)
 	} else if err != nil {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -134,13 +135,16 @@ func ReadReport(dir string) (*Report, error) {
 // Concern is something in a patch that a person should decide about.
 type Concern = patch.Concern
 
+// ErrApplied says that the directory is what the patch would make of it.
+var ErrApplied = errors.New("the patch is applied already: every file is what it makes of it; nothing was changed")
+
 // Apply applies the patch of the run in dir to the host directory target.
 // Everything is checked before anything is written: the patch is the one the
 // report names, paths that lead outside, also through symbolic links, and
 // contents that do not match are refused and change nothing. For each file
 // that was to be left unchanged (Options.Protect), then for each that could run
 // by itself later, confirm is asked; false stops without a change. A nil
-// confirm refuses.
+// confirm refuses. The error is ErrApplied when it has been applied.
 func Apply(ctx context.Context, dir, target string, confirm func(Concern) (bool, error)) ([]Change, error) {
 	rep, err := ReadReport(dir)
 	if err != nil {
@@ -171,6 +175,14 @@ func Apply(ctx context.Context, dir, target string, confirm func(Concern) (bool,
 		}
 	}
 	done, err := patch.Apply(ctx, target, f, confirm, breaches...)
+	if errors.Is(err, patch.ErrMismatch) {
+		if _, again := f.Seek(0, io.SeekStart); again != nil {
+			return nil, errors.Join(err, again)
+		}
+		if was, again := patch.Applied(ctx, target, f); again != nil || was {
+			return nil, cmp.Or(again, ErrApplied)
+		}
+	}
 	var out []Change
 	for _, c := range done {
 		out = append(out, Change{Path: c.Path, Kind: string(c.Kind)})

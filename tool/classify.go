@@ -269,10 +269,13 @@ func (r Result) Opens() string {
 	if n == nil || n.Proto == "udp" || n.Proto == "icmp" || n.Proto == "other" {
 		return ""
 	}
-	if n.Rule != "" && n.Rule != policy.RuleDefault { // a rule that denies wins, and what is no rule cannot be opened
+	host := cmp.Or(n.Name, n.Address)
+	switch {
+	case policy.Openable(n.Rule): // by a second rule, besides one for the name
+		host = n.Address
+	case n.Rule != "" && n.Rule != policy.RuleDefault: // a rule that denies wins, and what is no rule cannot be opened
 		return ""
 	}
-	host := cmp.Or(n.Name, n.Address)
 	switch {
 	case n.Proto == "dns" && n.Name == "" || host == "" || len(policy.Encoded(n.Name)) > 0:
 		return ""

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
@@ -58,7 +60,11 @@ func (a *app) egressTestCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e, err := compiled.Explain(host, port)
+			own, err := ownAddresses(t)
+			if err != nil {
+				return err
+			}
+			e, err := compiled.Explain(host, port, own)
 			if err != nil {
 				n, _ := errors.AsType[*policy.NameError](err)
 				return usage(n.Hint, "%s", err)
@@ -81,6 +87,25 @@ func (a *app) egressTestCommand() *cobra.Command {
 	p.openFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// ownAddresses are this host's, where sandboxes of a target reach the network from
+// it; nil for another host's, which are not known.
+func ownAddresses(t config.Target) (policy.Ranges, error) {
+	if t.Provider != config.DefaultProvider {
+		return nil, nil
+	}
+	found, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range found {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own[p.Addr().Unmap()] = true
+		}
+	}
+	return func(a netip.Addr) bool { return own[a.Unmap()] }, nil
 }
 
 // splitHost reads HOST[:PORT], of which HOST is a name or an address in any

@@ -3,6 +3,7 @@ package policy
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // The ranges of the addresses that the gateway gives to names. No rule may
@@ -34,6 +35,23 @@ const (
 
 // never reports whether no rule can open addresses of the class.
 func (c Class) never() bool { return c == Metadata || c == Unspecified || c == Multicast }
+
+// Openable reports whether what a verdict's rule refuses, an address, is opened by
+// a rule that names it.
+func Openable(rule string) bool {
+	class, ok := strings.CutPrefix(rule, ruleAddress)
+	return ok && !Class(class).never()
+}
+
+// classFor is classOf by whom the address belongs to, too. Loopback is the host's own
+// by itself.
+func classFor(addr netip.Addr, own Ranges) (Class, netip.Prefix) {
+	class, within := classOf(addr)
+	if own != nil && class != Loopback && !class.never() && own(addr) {
+		return Own, netip.PrefixFrom(addr, addr.BitLen())
+	}
+	return class, within
+}
 
 // what says it in a sentence.
 func (c Class) what() string {

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"flag"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -238,7 +239,7 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	p := compile(t, policy.Document{Bundles: []string{"npm"}, Rules: []policy.Rule{
 		{Host: "*.example.org"}, {Host: "git.example.org", Ports: []int{22}, Proto: "tcp"}, {Host: "bad.example.org", Action: "deny"}, {CIDR: "10.0.0.0/8"}}})
-	e, err := p.Explain("Git.Example.org.", 0)
+	e, err := p.Explain("Git.Example.org.", 0, nil)
 	if err != nil || e.Target != "git.example.org" || e.Registrable != "example.org" || !e.DNS.Allowed() || len(e.Ports) != 3 || len(e.Rules) != 2 || e.Known {
 		t.Fatalf("%+v, %v", e, err)
 	}
@@ -247,26 +248,34 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	e, err = p.Explain("bad.example.org", 443)
+	e, err = p.Explain("bad.example.org", 443, nil)
 	if err != nil || e.DNS.Action != policy.Deny || len(e.Ports) != 1 || e.Ports[0].Verdict.Rule != "rules[2]" || len(e.Rules) != 2 || e.Rules[1].Says != "rules[2] denies bad.example.org" {
 		t.Errorf("%+v, %v", e, err)
 	}
-	e, err = p.Explain("registry.npmjs.org", 443)
+	e, err = p.Explain("registry.npmjs.org", 443, nil)
 	if err != nil || !strings.Contains(e.Receives, "npm publish") || !e.Known || !strings.Contains(strings.Join(e.Notes, "\n"), "bundles[0]") {
 		t.Errorf("%+v, %v", e, err)
 	}
-	e, err = p.Explain("0xa.0.0.1", 443)
+	e, err = p.Explain("0xa.0.0.1", 443, nil)
 	if err != nil || e.Target != "10.0.0.1" || e.Class != policy.Private || e.DNS != nil || !e.Ports[0].Verdict.Allowed() {
 		t.Errorf("%+v, %v", e, err)
 	}
-	e, err = p.Explain("64:ff9b::169.254.169.254", 80)
-	if err != nil || e.Class != policy.Metadata || e.Ports[0].Verdict.Rule != "address.metadata" || len(e.Notes) == 0 {
+	own := func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") }
+	e, err = p.Explain("10.0.0.1", 443, own)
+	if v := e.Ports[0].Verdict; err != nil || e.Class != policy.Own || v.Allowed() || !policy.Openable(v.Rule) || len(e.Notes) == 0 || !strings.Contains(e.Notes[0], "this host") {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if _, err = p.Explain("no name", 443); err == nil {
+	if e, err = p.Explain("10.0.0.2", 443, own); err != nil || !e.Ports[0].Verdict.Allowed() {
+		t.Errorf("%+v, %v", e, err)
+	}
+	e, err = p.Explain("64:ff9b::169.254.169.254", 80, nil)
+	if err != nil || e.Class != policy.Metadata || e.Ports[0].Verdict.Rule != "address.metadata" || policy.Openable("address.metadata") || len(e.Notes) == 0 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if _, err = p.Explain("no name", 443, nil); err == nil {
 		t.Error("no error")
 	}
-	if e, err = (*policy.Policy)(nil).Explain("example.org", 443); err != nil || e.Ports[0].Verdict.Allowed() {
+	if e, err = (*policy.Policy)(nil).Explain("example.org", 443, nil); err != nil || e.Ports[0].Verdict.Allowed() {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -278,10 +278,7 @@ func (p *Policy) covering(addr netip.Addr, f *found) {
 // nothing is wrong with it: it is public, or a rule in f names its range, on
 // this port, and no rule denies it.
 func (p *Policy) special(addr netip.Addr, port uint16, own Ranges, f *found) Verdict {
-	class, within := classOf(addr)
-	if own != nil && class != Loopback && !class.never() && own(addr) { // loopback is the host's own by itself
-		class, within = Own, netip.PrefixFrom(addr, addr.BitLen())
-	}
+	class, within := classFor(addr, own)
 	if class == Public {
 		return Verdict{}
 	}

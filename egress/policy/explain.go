@@ -37,8 +37,9 @@ type Speaking struct {
 
 // Explain says what a policy does with a host: a name, or an address in any
 // spelling. Port 0 stands for every port that rules name for it, and 443 and 80.
-// An error is a *NameError. What a name resolves to is not looked up.
-func (p *Policy) Explain(host string, port uint16) (Explanation, error) {
+// An error is a *NameError. What a name resolves to is not looked up. own are the
+// addresses of the host; nil: they are not known.
+func (p *Policy) Explain(host string, port uint16, own Ranges) (Explanation, error) {
 	if p == nil {
 		p = &Policy{}
 	}
@@ -46,7 +47,10 @@ func (p *Policy) Explain(host string, port uint16) (Explanation, error) {
 	var f found
 	name, addr := split(host)
 	if name == "" && addr.IsValid() {
-		e.Target, e.Class = addr.String(), ClassOf(Unmap(addr)[0])
+		e.Target = addr.String()
+		if e.Class, _ = classFor(Unmap(addr)[0], own); e.Class == Own {
+			e.Notes = append(e.Notes, "it is an address of this host: a rule for a range that holds it does not open it, one for the address alone does")
+		}
 		for _, one := range Unmap(addr) {
 			p.covering(one, &f)
 			if one != addr {
@@ -72,7 +76,7 @@ func (p *Policy) Explain(host string, port uint16) (Explanation, error) {
 	for _, port := range ports {
 		v := p.Connect(name, port)
 		if name == "" {
-			v = p.Literal(addr, port, nil)
+			v = p.Literal(addr, port, own)
 		}
 		e.Ports = append(e.Ports, PortAnswer{port, v})
 	}

@@ -109,7 +109,7 @@ func FuzzCompile(f *testing.F) {
 		}
 		p.Server(name, port, name)
 		p.HTTP(name, port, name, "GET", "/")
-		if e, err := p.Explain(name, port); err == nil && len(e.Ports) != 1 {
+		if e, err := p.Explain(name, port, nil); err == nil && len(e.Ports) != 1 {
 			t.Fatalf("%+v", e)
 		}
 		a, ok := netip.AddrFromSlice(raw)

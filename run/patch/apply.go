@@ -45,6 +45,38 @@ func Apply(ctx context.Context, dir string, r io.Reader, confirm func(Concern) (
 	return changes, errors.Join(err, root.RemoveAll(a.stage))
 }
 
+// Applied reports whether every file of the patch read from r is in dir what the
+// patch makes of it.
+func Applied(ctx context.Context, dir string, r io.Reader) (bool, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	a := &applier{root: root}
+	there := map[string]bool{}
+	for p := NewReader(r); ; {
+		d, err := p.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return false, err
+		}
+		now, _, err := a.read(d.Path)
+		there[d.Path] = err == nil && d.made(now) // what cannot be read is none of it; of two changes the second counts
+	}
+	for _, ok := range there {
+		if !ok {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 type applier struct {
 	root  *os.Root
 	stage string

@@ -136,8 +136,18 @@ func TestApplyGivesTheNewTree(t *testing.T) {
 			t.Parallel()
 			dir := lay(t, c.old)
 			p := between(t, c.old, c.new)
+			applied := func() bool {
+				was, err := patch.Applied(t.Context(), dir, bytes.NewReader(p))
+				return err == nil && was
+			}
+			if applied() && len(p) > 0 {
+				t.Error("applied, it says, before")
+			}
 			if _, err := patch.Apply(context.Background(), dir, bytes.NewReader(p), yes); err != nil {
 				t.Fatalf("%v\n%s", err, p)
+			}
+			if !applied() {
+				t.Error("not applied, it says")
 			}
 			if d := cmp.Diff(c.new, take(t, dir)); d != "" {
 				t.Errorf("%s\n%s", d, p)

@@ -50,6 +50,15 @@ func (d *Diff) Result(old Side) (Side, error) {
 	return res, nil
 }
 
+// made reports whether a file is what Result makes of the one that the patch was
+// made from.
+func (d *Diff) made(s Side) bool {
+	if d.Removed || s.Mode == Absent {
+		return d.Removed && s.Mode == Absent
+	}
+	return (d.NewMode == Absent || d.NewMode == s.Mode) && (d.NewBlob == "" || d.NewBlob == s.blob())
+}
+
 func apply(data []byte, hunks []Hunk) ([]byte, error) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	if n := len(lines); len(lines[n-1]) == 0 {
