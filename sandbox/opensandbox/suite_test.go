@@ -110,6 +110,7 @@ var inMemory = []sandbox.Capability{sandbox.CapProcesses, sandbox.CapPipeStatus,
 
 func TestSuiteWithServersExecd(t *testing.T) {
 	sandboxtest.Run(t, sandboxtest.Harness{
+		Life: 3 * time.Second, // its machines are made in memory
 		New: func(t *testing.T) sandbox.Provider {
 			h := serve(t, &opensandboxtest.Server{NoPause: true, Tail: time.Second})
 			return without{open(t, h, nil), inMemory}
@@ -121,6 +122,7 @@ func TestSuiteWithServersExecd(t *testing.T) {
 
 func TestSuiteWithOwnExecd(t *testing.T) {
 	sandboxtest.Run(t, sandboxtest.Harness{
+		Life: 3 * time.Second, // its machines are made in memory
 		New: func(t *testing.T) sandbox.Provider {
 			h := serve(t, &opensandboxtest.Server{NoPause: true, Tail: time.Second, Prefix: "sandboxes"})
 			return without{open(t, h, func(o *opensandbox.Options) { o.Execd = program(t) }), inMemory}

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -95,10 +96,9 @@ func useAfterKill(e *env) {
 	})
 }
 
-// short makes a sandbox with a short life, but long enough to be created on a
-// busy machine.
+// short makes a sandbox with a short life.
 func (e *env) short() *sandbox.Sandbox {
-	return e.create(func(s *sandbox.Spec) { s.TTL = e.scale(6 * time.Second) })
+	return e.create(func(s *sandbox.Spec) { s.TTL = e.scale(cmp.Or(e.suite.Life, 6*time.Second)) })
 }
 
 func expiry(e *env) {

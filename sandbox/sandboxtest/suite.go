@@ -35,6 +35,9 @@ type Harness struct {
 	Loopback string
 	// Factor stretches the times that the suite allows; 0 is 1.
 	Factor float64
+	// Life is that of the sandboxes that the suite waits to expire, long enough for
+	// one to be made and used on a busy machine; 0 is 6 s.
+	Life time.Duration
 	// Summary, when set, is told at the end what was shown.
 	Summary func(Summary)
 }
