@@ -87,6 +87,25 @@ func TestAsk(t *testing.T) {
 	})
 }
 
+// Who grants a name was not asked about where it leads: a range that asks
+// refuses what resolves to it.
+func TestAskName(t *testing.T) {
+	for cidr, refused := range map[string]bool{"93.184.215.0/24": true, "93.184.216.0/24": false} {
+		synctest.Test(t, func(t *testing.T) {
+			host := &slowHost{make(chan struct{}), make(chan struct{}), still{}}
+			close(host.lookup) // 93.184.215.14
+			close(host.dial)
+			g, _ := simulated(t, Options{Host: host, Ask: func(context.Context, Question) bool { return true }},
+				askSSH, policy.Rule{CIDR: cidr, Ports: []int{22}, Proto: "tcp", Action: policy.ActionAsk})
+			if err := <-connecting(t, g, ssh); refused {
+				wantRule(t, err, "rules[1]")
+			} else if err != nil {
+				t.Errorf("%s: %v", cidr, err)
+			}
+		})
+	}
+}
+
 // A refusal answers for a minute.
 func TestAskRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

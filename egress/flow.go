@@ -205,7 +205,11 @@ func (f *flow) allowedBy(p *policy.Policy) policy.Verdict {
 	}
 	for _, a := range f.addrs {
 		if v.Action == policy.Allow {
-			v = worse(v, f.granted(p.Address(f.to.name, a, f.to.port, f.gateway.own)))
+			to := p.Address(f.to.name, a, f.to.port, f.gateway.own)
+			if to.Rule == v.Rule { // a rule for the address was not asked about
+				to = f.granted(to)
+			}
+			v = worse(v, to)
 		}
 	}
 	if f.server != nil && v.Action == policy.Allow {

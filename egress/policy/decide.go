@@ -330,7 +330,7 @@ func (p *Policy) address(r Request) Verdict {
 			return refused
 		}
 		by, _ := p.choose(&ranges, r.Port)
-		if by == nil || by.action >= v.Action && !p.ordered {
+		if by == nil || by.action == Allow && !p.ordered {
 			continue
 		}
 		if p.ordered { // the first of all rules that speak of the name or the address
@@ -338,7 +338,7 @@ func (p *Policy) address(r Request) Verdict {
 				continue
 			}
 		}
-		if by.action < v.Action {
+		if by.action != Allow { // also where both ask: what is granted for the name is not for the address
 			w := Verdict{Action: by.action, Proto: v.Proto, Rule: by.id, Reason: fmt.Sprintf("it resolves to %s; %s", addr, by.reason)}
 			if by.action == Deny {
 				return p.lift(w, r.Port)
