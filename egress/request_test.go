@@ -80,3 +80,31 @@ func send(t testing.TB, c net.Conn, text string) {
 		t.Fatal(err)
 	}
 }
+
+// What follows a request that upgrades arrives whole, however early it was sent.
+func TestEarlyUpgraded(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+	out.plain(t, "web.example.com", "93.184.215.14:80", func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(c, rw)
+	})
+	c := mustReach(t, ns, "web.example.com", 80)
+	const early = "sent before the answer"
+	send(t, c, "GET / HTTP/1.1\r\nHost: web.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+early)
+	in := bufio.NewReader(c)
+	if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != 101 {
+		t.Fatalf("%+v %v", res, err)
+	}
+	back := make([]byte, len(early))
+	if _, err := io.ReadFull(in, back); err != nil || string(back) != early {
+		t.Errorf("came back: %q %v", back, err)
+	}
+}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -286,6 +287,24 @@ func (a *answer) WriteHeader(code int) {
 	}
 	a.ResponseWriter.WriteHeader(code)
 }
+
+// Hijack returns a connection that begins with what the client sent after its
+// request, which httputil.ReverseProxy would leave behind.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &upgraded{c, rw.Reader}, rw, nil
+}
+
+// upgraded is a client's connection that speaks HTTP no longer.
+type upgraded struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (u *upgraded) Read(p []byte) (int, error) { return u.in.Read(p) }
 
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
