@@ -153,12 +153,10 @@ func (d *decoder) pairs(n ast.Node, path string) (values []*ast.MappingValueNode
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	default:
-		where := path
-		if where == "" {
-			where = "the file"
-		}
-		hint := `write "key: value" beneath it; rein config schema says which keys there are`
-		if path == "key" || strings.HasSuffix(path, ".key") {
+		where, hint := path, `write "key: value" beneath it; rein config schema says which keys there are`
+		if path == "" {
+			where, hint = "the file", "" // what every file of its kind has is enough
+		} else if path == "key" || strings.HasSuffix(path, ".key") {
 			hint = "write env:, file: or command: beneath it; the secret itself is never in the configuration"
 		}
 		d.fault(n, path, hint, "%s must be a mapping of keys to values", where)
