@@ -116,10 +116,7 @@ func (p *pattern) Read(b []byte) (int, error) {
 }
 
 func TestLargeFiles(t *testing.T) {
-	size := int64(256 << 20)
-	if testing.Short() {
-		size = 16 << 20
-	}
+	const size = 64 << 20 // the providers' suite has 256 MiB
 	r := serve(t, bestUser())
 	u, err := r.Upload(t.Context(), execd.UploadMetadata{Path: "big"}, &pattern{rand.New(rand.NewPCG(1, 2)), size}, size)
 	if err != nil {

@@ -104,7 +104,9 @@ func TestTerminalTakenOverTypesNothing(t *testing.T) {
 	r := serve(t, bestUser())
 	y := sit(t, r, execd.TerminalRequest{Command: "stty -echo; echo up; seq 2000000; while read -r line; do echo \"got $line\"; done"}, execd.AttachOptions{Since: 0})
 	y.until("up")
-	time.Sleep(still) // more waits for it than finds room
+	if n := heldUp(t, r, y.id); n >= 14_888_896 { // as much as seq prints
+		t.Fatal("all that was printed found room")
+	}
 	other := attachTo(t, r, y.id, execd.AttachOptions{Since: -1, Takeover: true})
 	if _, err := other.Next(t.Context()); err != nil { // so it is attached
 		t.Fatal(err)

@@ -259,24 +259,31 @@ func TestTerminalRefusals(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing holds the program up, and neither the daemon's
-// memory nor the next one to attach.
-func TestTerminalSlowReader(t *testing.T) {
-	r := serve(t, bestUser())
-	y := sit(t, r, execd.TerminalRequest{Command: "yes"}, execd.AttachOptions{Since: -1})
-	var last int64
+// heldUp waits until a program that prints much is held up by who is attached: it
+// has printed, and prints no more.
+func heldUp(t *testing.T, r *rig, id string) (printed int64) {
+	t.Helper()
 	for still := 0; still < 20; time.Sleep(10 * time.Millisecond) {
-		st, err := r.TerminalStatus(t.Context(), y.id)
+		st, err := r.TerminalStatus(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if still++; st.Offset != last {
-			last, still = st.Offset, 0
+		if still++; st.Offset != printed || printed < 256<<10 {
+			printed, still = st.Offset, 0
 		}
 		if st.Offset > 64<<20 {
 			t.Fatal("it is not held up")
 		}
 	}
+	return printed
+}
+
+// A reader that takes nothing holds the program up, and neither the daemon's
+// memory nor the next one to attach.
+func TestTerminalSlowReader(t *testing.T) {
+	r := serve(t, bestUser())
+	y := sit(t, r, execd.TerminalRequest{Command: "yes"}, execd.AttachOptions{Since: -1})
+	heldUp(t, r, y.id)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	o := attachTo(t, r, y.id, execd.AttachOptions{Since: 0, Takeover: true})

@@ -95,9 +95,10 @@ func TestOldestResultsAreForgotten(t *testing.T) {
 // has run is never run again.
 func TestOldOutputIsShed(t *testing.T) {
 	r := newRegistry(t.TempDir())
-	r.budget = 10 << 20
+	const output = 64 << 10
+	r.budget = 10 * output
 	for i := range 20 {
-		keep(r, strconv.Itoa(i), 1<<20)
+		keep(r, strconv.Itoa(i), output)
 	}
 	var with int
 	for i := range 20 {
@@ -106,7 +107,7 @@ func TestOldOutputIsShed(t *testing.T) {
 			t.Fatalf("%d is forgotten", i)
 		}
 		rec, err := r.read(e)
-		if err != nil || rec.Outcome.ExitCode == nil || rec.Outcome.Stdout.Bytes != 1<<20 {
+		if err != nil || rec.Outcome.ExitCode == nil || rec.Outcome.Stdout.Bytes != output {
 			t.Fatalf("%d: %+v %v", i, rec, err)
 		}
 		if len(rec.Outcome.Stdout.Tail) > 0 {
