@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -150,7 +151,7 @@ func braked(r *Report) bool {
 // without a unit.
 func value(l LimitInfo) string {
 	n, err := strconv.ParseInt(l.Value, 10, 64)
-	if err != nil || l.Name != "memory" && l.Name != "disk" {
+	if err != nil || !slices.Contains([]string{"memory", "disk", "host_bytes", "host_max_upload_bytes"}, l.Name) {
 		return l.Value
 	}
 	if n > 0 && n%(1<<20) == 0 {

@@ -175,7 +175,7 @@ type Info struct {
 
 // Limit is one resource limit of a running sandbox.
 type Limit struct {
-	Resource   string `json:"resource"` // cpu, memory, pids, disk
+	Resource   string `json:"resource"` // cpu, memory, pids, disk; host_* of all sandboxes of the host together
 	Value      string `json:"value"`
 	EnforcedBy string `json:"enforced_by"`
 }

@@ -91,6 +91,9 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Use: "check", Short: "check the configuration and say what is wrong, with the line", Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			f, err := a.load()
+			if err == nil {
+				err = checkFiles(f)
+			}
 			if asJSON {
 				return a.printCheck(f, err)
 			}
@@ -107,6 +110,15 @@ func (a *app) configCheckCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, what is wrong included")
 	return cmd
+}
+
+// checkFiles looks into the files that a configuration names for every sandbox.
+func checkFiles(f *config.File) error {
+	_, err := readCA(f.Config.Egress.UpstreamCA)
+	if e, ok := errors.AsType[*usageError](err); ok {
+		return &config.Error{Problems: []config.Problem{{Position: config.Position{File: f.Name}, Message: "egress.upstream_ca: " + e.message, Hint: e.hint}}}
+	}
+	return err
 }
 
 // printCheck prints that f is well, or what is wrong with it.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -92,7 +91,7 @@ func (a *app) lab(cmd *cobra.Command, f *labFlags, names []string) error {
 	}
 	for _, n := range names {
 		if !slices.Contains(known, n) {
-			return usage(cmp.Or(config.DidYouMean(n, known), "the experiments are "+strings.Join(known, ", ")), "no experiment %q", n)
+			return usage("the experiments are "+strings.Join(known, ", "), "no experiment %q", n)
 		}
 	}
 	if len(names) == 0 {

@@ -3,9 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/pem"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"net/url"
 	"os"
@@ -193,19 +194,31 @@ func (a *app) egress(ctx context.Context, e config.Egress) (local.Egress, error)
 		}
 		a.providerKeys = append(a.providerKeys, out.ProxyPassword)
 	}
-	if e.UpstreamCA == "" {
-		return out, nil
+	out.CA, err = readCA(e.UpstreamCA)
+	return out, err
+}
+
+// readCA reads the certificates of a company; none without a file.
+func readCA(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
 	}
-	if out.CA, err = os.ReadFile(e.UpstreamCA); err != nil {
-		return out, usage("check egress: upstream_ca: in the configuration", "the certificates of the upstream proxy cannot be read: %s", err)
+	const hint = "check egress: upstream_ca: in the configuration"
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, usage(hint, "the certificates of the upstream proxy cannot be read: %s", err)
 	}
-	if block, _ := pem.Decode(out.CA); block == nil {
-		return out, usage("upstream_ca: takes a file of certificates in PEM, which begin with -----BEGIN CERTIFICATE-----", "%s holds no certificate in PEM", e.UpstreamCA)
+	defer f.Close()
+	ca, err := io.ReadAll(io.LimitReader(f, maxCA+1))
+	switch {
+	case err != nil:
+		return nil, usage(hint, "the certificates of the upstream proxy cannot be read: %s", err)
+	case len(ca) > maxCA:
+		return nil, usage(hint, "%s is larger than %d bytes", file, maxCA)
+	case !x509.NewCertPool().AppendCertsFromPEM(ca):
+		return nil, usage("upstream_ca: takes a file of certificates in PEM, which begin with -----BEGIN CERTIFICATE-----", "%s holds no certificate in PEM", file)
 	}
-	if len(out.CA) > maxCA {
-		return out, usage("check egress: upstream_ca: in the configuration", "%s is larger than %d bytes", e.UpstreamCA, maxCA)
-	}
-	return out, nil
+	return ca, nil
 }
 
 // networkNotices is what is known before a run of what its policy asks about: that

@@ -110,6 +110,9 @@ func (a *app) runsApproveCommand() *cobra.Command {
 			if asJSON {
 				return a.printJSON(append([]control.Pending{}, pending...))
 			}
+			if len(pending) == 0 {
+				a.note("the run waits for no answer")
+			}
 			a.sayPending(pending)
 			return nil
 		}

@@ -198,6 +198,9 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 			if spec.Labels, err = parseLabels(labels); err != nil {
 				return err
 			}
+			for _, n := range hostNotices(h.target, h.file.Config.Egress) {
+				a.note("%s", n)
+			}
 			return a.create(cmd.Context(), h, spec, asJSON)
 		},
 	}

@@ -65,7 +65,7 @@ func (p *Provider) keeperConfig(id string, spec sandbox.Spec, plan cgroupPlan) k
 		Info: liveInfo{Info: sandbox.Info{
 			ID: id, Provider: p.Name(), State: sandbox.StatePending, Image: spec.Image, Runtime: p.runtime.Name,
 			Labels: spec.Labels, CreatedAt: time.Now().Round(0), ExpiresAt: until(spec.TTL), Cwd: spec.Cwd,
-			Separation: p.separation(), Limits: p.runtime.limits(spec.Resources, plan),
+			Separation: p.separation(), Limits: append(p.runtime.limits(spec.Resources, plan), hostLimits(p.opts.Egress.HostLimits)...),
 		}},
 		Dir: p.dir(id), Records: filepath.Join(p.recordsDir(), id),
 		Spec: spec, Runtime: p.runtime, Execd: p.opts.Execd, Keep: p.opts.Keep, Token: rand.Text() + rand.Text(),
