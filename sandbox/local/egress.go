@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -63,6 +65,24 @@ func (e Egress) config(stateDir string) egressConfig {
 	return c
 }
 
+// hostLimits says what all sandboxes of this host take of the network together.
+func hostLimits(l egress.HostLimits) []sandbox.Limit {
+	d := egress.DefaultHostLimits()
+	var out []sandbox.Limit
+	for _, one := range []struct {
+		resource string
+		value    int64
+	}{
+		{"host_connections", int64(cmp.Or(l.Connections, d.Connections))},
+		{"host_per_second", int64(cmp.Or(l.PerSecond, d.PerSecond))},
+		{"host_bytes", cmp.Or(l.Bytes, d.Bytes)},
+		{"host_max_upload_bytes", cmp.Or(l.MaxUploadBytes, d.MaxUploadBytes)},
+	} {
+		out = append(out, sandbox.Limit{Resource: one.resource, Value: strconv.FormatInt(one.value, 10), EnforcedBy: "gateway"})
+	}
+	return out
+}
+
 func (e Egress) check() error {
 	if err := e.HostLimits.Check(); err != nil {
 		return err
@@ -103,7 +123,11 @@ func (k *keeper) wayOut() (egress.Options, error) {
 	}
 	k.ports = newPortOwner(k.cfg.Token)
 	k.owners.open = func(open bool) { k.gateway.Open(open) }
-	k.network.full = func() { k.gateway.Seal() }
+	k.network.full = func() {
+		if g := k.ports.gateway.Load(); g != nil { // else startGateway finds it full
+			g.Seal()
+		}
+	}
 	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Ask: k.ask, Owner: k.ports.find,
 		Limits: c.Limits, HostMeter: k.shared, Record: k.network.record}, nil
 }
@@ -127,6 +151,9 @@ func (k *keeper) startGateway(o egress.Options) error {
 	}
 	k.gateway = g
 	k.ports.use(g)
+	if k.network.isFull() {
+		g.Seal()
+	}
 	return nil
 }
 

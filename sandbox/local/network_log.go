@@ -65,6 +65,13 @@ func (n *networkLog) record(a egress.Attempt) {
 	}
 }
 
+// isFull reports whether full was, or is about to be, called.
+func (n *networkLog) isFull() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sealed
+}
+
 // take writes a record, and reports whether it was the last there is room for.
 func (n *networkLog) take(r sandbox.NetworkRecord) (last bool) {
 	n.mu.Lock()
