@@ -66,20 +66,18 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					file := filepath.Join(r.work, strings.ReplaceAll(name, " ", "-"))
-					start := time.Now()
 					o, err := r.Run(t.Context(), execd.RunRequest{
 						Command: "echo begun; " + command, Timeout: 1000, Envs: map[string]string{"F": file, "L": aliveLoop},
 						Rein: &execd.RunOptions{Capture: 1000},
 					}, nil)
-					took := time.Since(start)
 					if err != nil {
 						t.Fatal(err)
 					}
 					if o.KilledBy != execd.KilledByTimeout || string(o.Stdout.Head)+string(o.Stdout.Tail) != "begun\n" {
 						t.Errorf("outcome %+v", o)
 					}
-					if took < time.Second || took > 3*time.Second {
-						t.Errorf("returned after %v, want 1 s to 3 s", took)
+					if o.DurationMS < 1000 || o.DurationMS > 3000 {
+						t.Errorf("returned after %d ms, want 1 s to 3 s", o.DurationMS)
 					}
 					quiet(t, file)
 				})
@@ -94,9 +92,8 @@ func TestNormalExitEndsLeftovers(t *testing.T) {
 			t.Parallel()
 			r := serve(t, opts)
 			file := filepath.Join(r.work, "loop")
-			start := time.Now()
 			o, err := r.Run(t.Context(), execd.RunRequest{
-				Command: `(setsid sh -c "$L" &); while ! test -s "$F"; do sleep 0.01; done; echo over; exit 7`,
+				Command: `(setsid sh -c "$L" &); while ! test -s "$F"; do sleep 0.01; done; echo over; touch over; exit 7`,
 				Envs:    map[string]string{"F": file, "L": aliveLoop}, Rein: &execd.RunOptions{Capture: 1000},
 			}, nil)
 			if err != nil {
@@ -105,8 +102,12 @@ func TestNormalExitEndsLeftovers(t *testing.T) {
 			if o.ExitCode == nil || *o.ExitCode != 7 || !o.HeldOpen || o.KilledBy != "" {
 				t.Errorf("outcome %+v", o)
 			}
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("a child that held the output delayed the result by %v", took)
+			over, err := os.Stat(filepath.Join(r.work, "over"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if late := o.StartedAt.Add(time.Duration(o.DurationMS) * time.Millisecond).Sub(over.ModTime()); late > 2*time.Second {
+				t.Errorf("a child that held the output delayed the result by %v", late)
 			}
 			quiet(t, file)
 		})
