@@ -52,8 +52,12 @@ func (g *Gateway) serveProxy(id stack.TransportEndpointID, inside *gonet.TCPConn
 	}
 	c := &insideConn{inside, ep}
 	v := &proxyConn{g: g, inside: c, to: destination(id), from: id.RemotePort, socket: socketOf(id)}
-	serveConn(g.ctx, c, v, func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
+	torn := serveConn(g.ctx, c, v, func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
 	v.leave()
+	if torn != nil {
+		c.Abort()
+		return
+	}
 	timeout := tcpip.TCPUserTimeoutOption(closeTimeout)
 	_ = ep.SetSockOpt(&timeout) // fails only for a negative value
 	_ = c.Close()               // never fails; what was written is sent

@@ -108,3 +108,58 @@ func TestEarlyUpgraded(t *testing.T) {
 		t.Errorf("came back: %q %v", back, err)
 	}
 }
+
+// Half an answer does not look like a whole one: not through the proxy, and not
+// where its end is that of the connection.
+func TestCutAnswer(t *testing.T) {
+	t.Parallel()
+	for what, head := range map[string]string{
+		"tunnel": "CONNECT web.example.com:80 HTTP/1.1\r\nHost: web.example.com:80\r\n\r\nGET / HTTP/1.0\r\nHost: web.example.com\r\n\r\n",
+		"proxy":  "GET http://web.example.com/ HTTP/1.0\r\nHost: web.example.com\r\n\r\n",
+	} {
+		out := newAway()
+		ns, g, _ := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+		out.plain(t, "web.example.com", "93.184.215.14:80", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		})
+		c, in := toProxy(t, ns)
+		send(t, c, head)
+		if what == "tunnel" {
+			if res, err := http.ReadResponse(in, &http.Request{Method: "CONNECT"}); err != nil || res.StatusCode != 200 {
+				t.Fatal(res, err)
+			}
+		}
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bufio.NewReader(res.Body)
+		if _, err := b.Peek(4); err != nil {
+			t.Fatal(err)
+		}
+		g.SetPolicy(compile(t, httpTo("other.example.com")))
+		if all, err := io.ReadAll(b); err == nil {
+			t.Errorf("%s: half an answer looks whole: %q", what, all)
+		}
+	}
+}
+
+// What a server breaks off is broken off inside.
+func TestCutByServer(t *testing.T) {
+	t.Parallel()
+	ns, _, rec := webTo(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	c := mustReach(t, ns, "web.example.com", 80)
+	send(t, c, "GET / HTTP/1.0\r\nHost: web.example.com\r\n\r\n")
+	if b, err := io.ReadAll(c); err == nil {
+		t.Errorf("half an answer looks whole: %q", b)
+	}
+	rec.wait(t, func(a egress.Attempt) bool {
+		return a.Verdict == "allow" && strings.HasSuffix(a.Reason, "; an answer was cut short")
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rein-sh/rein/egress/policy"
@@ -40,16 +41,22 @@ const (
 func serveHTTP(ctx context.Context, f *flow) error {
 	w := newWeb(f)
 	defer w.close()
-	serveConn(ctx, f.inside, w, func(err error) { f.deny(policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
-	return nil
+	return serveConn(ctx, f.inside, w, func(err error) { f.deny(policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
 }
 
 // serveConn serves the requests of one connection until it ends, or ctx. It
 // sends the end of the connection and leaves closing it to the caller. fault
-// is told what is wrong with the client's HTTP, after which h is not asked.
-func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error)) {
+// is told what is wrong with the client's HTTP, after which h is not asked. With
+// an error the caller resets the connection.
+func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error)) error {
 	in := newFramed(c, fault)
-	in.cause = ctx.Err
+	var torn atomic.Bool
+	in.cause = func() error {
+		if torn.Load() {
+			return errTorn
+		}
+		return ctx.Err()
+	}
 	one := &oneConn{Conn: in, closed: make(chan struct{}), ended: make(chan struct{})}
 	requests := 0
 	s := &http.Server{
@@ -61,7 +68,14 @@ func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error
 				writePage(rw, r, http.StatusBadRequest, page{Rule: ruleHTTP, Reason: err.Error()})
 				return
 			}
+			whole := r.ProtoAtLeast(1, 1) // then the answer itself says how long it is
+			defer func() {
+				if !whole { // the handler panicked, for which net/http ends the connection
+					torn.Store(true)
+				}
+			}()
 			h.ServeHTTP(rw, r)
+			whole = true
 		}),
 		ReadHeaderTimeout:            idleTimeout, // a head that has begun has less: see framed
 		IdleTimeout:                  idleTimeout,
@@ -85,8 +99,16 @@ func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error
 		<-one.ended
 	}
 	one.handlers.Wait() // of one that took the connection over
+	if torn.Load() {
+		return errTorn
+	}
 	in.linger()
+	return nil
 }
+
+// errTorn resets a connection in the middle of an answer that would seem to be
+// whole where the connection just ended.
+var errTorn = errors.New("an answer was cut short")
 
 // framedKey is where the context of a request has the *framed it came from.
 type framedKey struct{}
