@@ -296,6 +296,9 @@ type answer struct {
 }
 
 func (a *answer) WriteHeader(code int) {
+	if code == http.StatusContinue {
+		return // net/http says so when the body is read: now that the server has
+	}
 	h := a.Header()
 	if code >= 200 {
 		for _, name := range []string{"Content-Type", "Date"} {
