@@ -30,6 +30,9 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 		call := c.named(mc)
 		no := c.withheld(reply, i) // why it is not executed
 		switch {
+		case c.past.Begun(call): // what became of it is found out, whatever limits have been reached since
+			no = nil
+			c.round.Begun()
 		case done || cause != nil:
 			no = notExecuted("an earlier call of this reply ended the work")
 		case blocked != nil:

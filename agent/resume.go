@@ -77,6 +77,12 @@ func (c *conversation) execute(ctx context.Context, call tool.Call) tool.Result 
 	case c.past.Binding():
 		return tool.Fail(tool.OpRun, tool.CodeInternal, errOffRecord.Error(), "")
 	}
+	if begun && ctx.Err() != nil { // the run will end what is under way, and asks nothing of it before
+		res := tool.Fail(tool.OpRun, tool.CodeOutcomeUnknown,
+			"rein was ended while this call was under way, and the run was over before it could be asked what became of it", "")
+		res.CallID, res.SandboxID = call.ID, c.s.Sandbox().ID()
+		return res
+	}
 	if call.Begun = begun; begun {
 		call.Edited, call.Opened = c.past.Edited(), c.past.Opened()
 	}

@@ -275,6 +275,18 @@ func (r *Round) Call() error {
 	return r.take(LimitToolCalls, &r.calls, &r.tree.used.ToolCalls, true)
 }
 
+// Begun takes a tool call that has begun already: a process that has ended since
+// asked for it, and no limit is asked again.
+func (r *Round) Begun() {
+	t := r.tree
+	t.mu.Lock()
+	r.calls++
+	t.used.ToolCalls++
+	due := r.told.due(nil, LimitToolCalls, int64(r.calls), int64(t.limits.MaxToolCalls))
+	t.mu.Unlock()
+	t.tell(due)
+}
+
 // take counts one of what limit bounds. Work leaves what is kept for the last
 // turn; the last turn does not.
 func (r *Round) take(limit Limit, used, total *int, work bool) error {

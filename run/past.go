@@ -194,6 +194,17 @@ func (p *Past) Result(c tool.Call) (res *tool.Result, begun bool) {
 	return &told.Result, false
 }
 
+// Begun reports whether the call is the one that rein had begun, and has no
+// result of. Whatever would keep it from being made now did not then.
+func (p *Past) Begun(c tool.Call) bool {
+	if _, ok := p.next(); ok || p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.begun != "" && p.begun == c.ID
+}
+
 // Edited is the command that a person put in the place of that of the call that
 // had begun; empty: none.
 func (p *Past) Edited() string {
