@@ -261,12 +261,17 @@ func (m *HostMeter) ensure(out, both int64) error {
 	if m.out.holds(hour, out) && m.both.holds(hour, both) {
 		return nil
 	}
-	return m.file.change(func(c *hostCounts) error {
+	o, b := m.out, m.both
+	err := m.file.change(func(c *hostCounts) error {
 		c.age(time.Now())
 		m.out.take(c.Hour, &c.Out, out, m.limits.MaxUploadBytes)
 		m.both.take(c.Hour, &c.Both, both, m.limits.Bytes)
 		return nil
 	})
+	if err != nil { // what is not written down was not taken
+		m.out, m.both = o, b
+	}
+	return err
 }
 
 func (a *advance) holds(hour, n int64) bool { return n == 0 || a.hour == hour && a.left >= n }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -114,6 +115,35 @@ func TestHostConnectionsOfTheKilled(t *testing.T) {
 		begin(t, g).end(errOver)
 		other.end(errOver)
 		f.end(errOver)
+	}
+}
+
+// unwritableArg makes a process of these tests one that can write no file.
+const unwritableArg = "unwritable"
+
+// What cannot be written down does not pass.
+func TestHostFileNotWritten(t *testing.T) {
+	if args := flag.Args(); len(args) == 2 && args[0] == unwritableArg {
+		g, _ := simulated(t, Options{Host: &stillHost{}, HostMeter: hostMeter(t, args[1], HostLimits{})}, anySSH)
+		f := begin(t, g)
+		signal.Ignore(unix.SIGXFSZ)
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}); err != nil {
+			t.Fatal(err)
+		}
+		n, err := f.outside.Write(make([]byte, 100))
+		wantRule(t, err, "limit:host")
+		if n != 0 {
+			t.Errorf("%d bytes were sent", n)
+		}
+		f.end(err)
+		wantRefused(t, g, "limit:host")
+		return
+	}
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "shared")
+	out, err := exec.Command("/proc/self/exe", "-test.run=^TestHostFileNotWritten$", unwritableArg, path).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
