@@ -1,6 +1,9 @@
 package egress
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // startIdle ends the flow when nothing has been carried either way for as long
 // as may be. A direction that has ended counts as one that carries nothing.
@@ -34,5 +37,6 @@ func (f *flow) again(after time.Duration) {
 func (m *meter) idle() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return time.Duration(m.limits.IdleSeconds) * time.Second
+	const most = int64(math.MaxInt64 / time.Second) // centuries
+	return time.Duration(min(int64(m.limits.IdleSeconds), most)) * time.Second
 }

@@ -51,6 +51,20 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// A limit that stands for none ends nothing.
+func TestIdleForAsLongAsCanBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := simulated(t, Options{Host: &stillHost{}, Limits: Limits{IdleSeconds: 10_000_000_000}}, anySSH)
+		f := begin(t, g)
+		time.Sleep(48 * time.Hour)
+		synctest.Wait()
+		if err := context.Cause(f.ctx); err != nil {
+			t.Errorf("it ended: %v", err)
+		}
+		f.end(errors.New("over"))
+	})
+}
+
 // What has ended is not looked at again.
 func TestIdleOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
