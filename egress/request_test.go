@@ -109,6 +109,43 @@ func TestEarlyUpgraded(t *testing.T) {
 	}
 }
 
+// A server that ends its direction of what a request was upgraded to can still be
+// sent to.
+func TestUpgradedHalfClosed(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+	got := make(chan string, 1)
+	out.plain(t, "web.example.com", "93.184.215.14:80", func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nlast")
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
+		b, _ := io.ReadAll(rw)
+		got <- string(b)
+	})
+	c := mustReach(t, ns, "web.example.com", 80)
+	send(t, c, "GET / HTTP/1.1\r\nHost: web.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	in := bufio.NewReader(c)
+	if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != 101 {
+		t.Fatalf("%+v %v", res, err)
+	}
+	if b, err := io.ReadAll(in); err != nil || string(b) != "last" {
+		t.Errorf("came: %q %v", b, err)
+	}
+	send(t, c, "sent after the server's end")
+	if err := c.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if b := <-got; b != "sent after the server's end" {
+		t.Errorf("went: %q", b)
+	}
+}
+
 // Half an answer does not look like a whole one: not through the proxy, and not
 // where its end is that of the connection.
 func TestCutAnswer(t *testing.T) {

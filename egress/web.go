@@ -320,16 +320,16 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &upgraded{c, rw.Reader}, rw, nil
+	return &upgraded{c.(*framed), rw.Reader}, rw, nil
 }
 
 // upgraded is a client's connection that speaks HTTP no longer.
 type upgraded struct {
-	net.Conn
-	in *bufio.Reader
+	*framed // whose CloseWrite is what a server's end of its direction becomes
+	buf     *bufio.Reader
 }
 
-func (u *upgraded) Read(p []byte) (int, error) { return u.in.Read(p) }
+func (u *upgraded) Read(p []byte) (int, error) { return u.buf.Read(p) }
 
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
