@@ -56,8 +56,8 @@ func (l HostLimits) Check() error {
 // left, and given back with a process's last connection or when the hour is
 // over; what a killed process had in advance counts as used.
 //
-// When the file is damaged, was removed, or stays locked, nothing is admitted
-// and no further byte is carried than was taken: rule "limit:host".
+// When the file is damaged, was removed, stays locked or cannot be written,
+// nothing is admitted and no further byte is carried than was taken: rule "limit:host".
 type HostMeter struct {
 	limits HostLimits
 
