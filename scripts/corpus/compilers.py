@@ -72,6 +72,16 @@ def gcc(corpus):
     make_c(corpus, "gxx-late", "g++", 5, 60, {40, 55}, ext="cpp")
 
 
+# It parses files with the library of clang, which hands over its diagnostics.
+CLANG_REPORT = """import json, sys
+from clang import cindex
+for file in sys.argv[1:]:
+    for d in cindex.Index.create().parse(file, ["-Wall", "-Wextra"]).diagnostics:
+        if d.severity >= cindex.Diagnostic.Error:
+            print(json.dumps([d.location.file.name, d.location.line, d.location.column, d.spelling]))
+"""
+
+
 def clang(corpus):
     need("clang")
     for name, seed, at in (("clang", 6, {14}), ("clang-some", 7, {5, 20, 44})):
@@ -82,12 +92,10 @@ def clang(corpus):
             write(d, {f"src/{f}.c": c_file(f, i, rng.choice(C_BROKEN[:4]) if i in at else [])})
         cmd = "for f in src/*.c; do echo \"  CC      $f\"; clang -Wall -Wextra -c -o /dev/null $f; done; true"
         log = run(cmd, d)
-        facts = []
-        for i in sorted(at, key=lambda i: files[i]):
-            _, err = run(f"clang -Wall -fsyntax-only -fdiagnostics-format=msvc src/{files[i]}.c", d, apart=True)
-            for m in re.finditer(rb"(?m)^(\S+)\((\d+),(\d+)\): error: (.*)$", err):
-                facts.append([b"%s:%s:%s: error: " % (m[1], m[2], m[3]), m[4]])
-        corpus.add(name, "clang", log, facts, "clang -fdiagnostics-format=msvc")
+        write(d, {"report.py": CLANG_REPORT})
+        out, _ = run("/usr/bin/python3 report.py src/*.c", d, ok=True, apart=True)
+        facts = [[f"{file}:{line}:{column}: error: {message}"] for file, line, column, message in json_lines(out)]
+        corpus.add(name, "clang", log, facts, "the diagnostics of libclang")
 
 
 def templates(corpus):
@@ -214,8 +222,30 @@ def go(corpus):
     corpus.add("go-build", "go build", log, facts, "go build -json")
 
 
+# It compiles with the library of javac, which hands over its diagnostics.
+JAVA_REPORT = r"""import java.util.*;
+import javax.tools.*;
+public class Report {
+    static String quote(String text) {
+        return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", "\\n") + '"';
+    }
+    public static void main(String[] args) {
+        List<String> all = Arrays.asList(args);
+        List<String> flags = all.subList(0, all.indexOf("--")), sources = all.subList(all.indexOf("--") + 1, all.size());
+        JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
+        DiagnosticCollector<JavaFileObject> found = new DiagnosticCollector<>();
+        StandardJavaFileManager files = compiler.getStandardFileManager(found, null, null);
+        compiler.getTask(null, files, found, flags, null, files.getJavaFileObjectsFromStrings(sources)).call();
+        for (Diagnostic<? extends JavaFileObject> d : found.getDiagnostics())
+            if (d.getKind() == Diagnostic.Kind.ERROR)
+                System.out.printf("[%s, %d, %s]%n", quote(d.getSource().getName()), d.getLineNumber(), quote(d.getMessage(null)));
+    }
+}
+"""
+
+
 def java(corpus):
-    need("javac")
+    need("javac", "java")
     for name, seed, at in (("javac", 51, {13, 30}), ("javac-late", 52, {37})):
         d = corpus.dir(name)
         files = [camel(n) for n in names(seed, 40)]
@@ -226,10 +256,24 @@ def java(corpus):
                 for k in range(6)) + "}\n"})
         flags = "-Xlint:all -Xmaxwarns 3000 -Xmaxerrs 500 -d out"
         log = run(f"javac {flags} src/*.java", d, ok=False)
-        raw = run(f"javac {flags} -XDrawDiagnostics src/*.java", d)
-        facts = [[m[1].decode() + ":" + m[2].decode() + ": error: "] for m in re.finditer(rb"(?m)^(\w+\.java):(\d+):\d+: compiler\.err", raw)]
-        facts.append([m[0] for m in [re.search(rb"(?m)^\d+ errors?$", log)]])
-        corpus.add(name, "javac", log, facts, "javac -XDrawDiagnostics")
+        write(d, {"Report.java": JAVA_REPORT})
+        out, _ = run(f"java Report.java {flags} -- src/*.java", d, ok=True, apart=True)
+        # The log names types without their packages.
+        facts = [[f"{file}:{line}: error: " + re.sub(r"\b([a-z]\w*\.)+(?=[A-Z])", "", first_line(message))] for file, line, message in json_lines(out)]
+        facts.append([f"{len(facts)} error"])
+        corpus.add(name, "javac", log, facts, "javac's diagnostics, as javax.tools.DiagnosticCollector collects them")
+
+
+# It checks a project with the compiler's own interface, which hands over its diagnostics.
+TS_REPORT = r"""const path = require('path');
+const ts = require('typescript');
+const config = ts.parseJsonConfigFileContent(ts.readConfigFile('tsconfig.json', ts.sys.readFile).config, ts.sys, '.');
+for (const d of ts.getPreEmitDiagnostics(ts.createProgram(config.fileNames, config.options))) {
+  if (d.category !== ts.DiagnosticCategory.Error) continue;
+  const at = d.file.getLineAndCharacterOfPosition(d.start);
+  console.log(JSON.stringify([path.relative('.', d.file.fileName), at.line + 1, at.character + 1, d.code, ts.flattenDiagnosticMessageText(d.messageText, '\n')]));
+}
+"""
 
 
 def typescript(corpus):
@@ -242,13 +286,12 @@ def typescript(corpus):
         write(d, {f"src/{m}.ts": f"export function {m}(n: number): number {{\n  return n + 1;\n}}\n{wrong}"})
     write(d, {"tsconfig.json": json.dumps({"compilerOptions": {"strict": True, "noEmit": True, "target": "es2020", "module": "commonjs"}, "include": ["src"]})})
     log = run("npx tsc --pretty true --listFiles --explainFiles --extendedDiagnostics --traceResolution | sed 's/\\x1b\\[[0-9;]*m//g'", d)
-    plain = run("npx tsc --pretty false", d)
-    facts = [[f"{m[1].decode()}:{m[2].decode()}:{m[3].decode()} - error {m[4].decode()}", m[5].decode()[:60]]
-             for m in re.finditer(rb"(?m)^(\S+)\((\d+),(\d+)\): error (TS\d+): (.*)$", plain)]
-    corpus.add("tsc", "tsc", log, facts, "tsc --pretty false")
+    write(d, {"report.js": TS_REPORT})
+    out, _ = run("node report.js", d, ok=True, apart=True)
+    facts = [[f"{file}:{line}:{column} - error TS{code}: {first_line(message)}"] for file, line, column, code, message in json_lines(out)]
+    corpus.add("tsc", "tsc", log, facts, "ts.getPreEmitDiagnostics")
     colour = run("npx tsc --pretty true --listFiles --explainFiles --traceResolution", d)
-    facts = [[m[1], b"error", m[5][:60]] for m in re.finditer(rb"(?m)^(\S+)\((\d+),(\d+)\): error (TS\d+): (.*)$", plain)]
-    corpus.add("tsc-colour", "tsc", colour, facts, "tsc --pretty false")
+    corpus.add("tsc-colour", "tsc", colour, facts, "ts.getPreEmitDiagnostics")
 
 
 def haskell(corpus):
