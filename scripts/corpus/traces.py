@@ -207,6 +207,19 @@ HELD = {"swipl", "sbcl", "guile", "erl"}
 PARTS, AT = 6, 150
 
 
+# The sanitizer has a report of its own, and tells a handler what it is about and where.
+SANITIZER_RECORD = r"""#include <fstream>
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+static void record(const char *) {
+  char at[4096] = "";
+  __sanitizer_symbolize_pc(__asan_get_report_pc(), "%s:%l in %f", at, sizeof at);
+  std::ofstream("out.json") << "[\"" << __asan_get_report_description() << "\", \"" << at << "\"]";
+}
+static int on = (__asan_set_error_report_callback(record), 0);
+"""
+
+
 def noise(rng, n):
     out = []
     for i in range(n):
@@ -231,9 +244,11 @@ def trace(corpus, tool, n):
         run(build, d, ok=True)
     log = run(f"for PART in {' '.join(map(str, range(PARTS)))}; do export PART; {cmd}; done", d)
     if tool == "c++":
-        # The sanitizer's own summary says what its report is about.
-        summary = next(l for l in log.splitlines() if l.startswith(b"SUMMARY: "))
-        facts, source = [[b"ERROR: AddressSanitizer: " + summary.split()[2]], [summary]], "the sanitizer's summary line"
+        write(d, {"record.cpp": SANITIZER_RECORD})
+        run("g++ -g -fsanitize=address main.cpp record.cpp -o recorded", d, ok=True)
+        run(f"PART={bad} ./recorded", d, ok=False)
+        what, at = json.load(open(d / "out.json"))
+        facts, source = [[f"ERROR: AddressSanitizer: {what} "], [f"SUMMARY: AddressSanitizer: {what} {at}"]], "what the sanitizer tells a handler of the program"
     else:
         run(f"export PART={bad} RECORD=1; {cmd}", d)
         facts, source = [[first_line(f)] for f in json.load(open(d / "out.json"))], "a handler of the program"
