@@ -265,11 +265,11 @@ func again(ctx context.Context, err error) bool {
 }
 
 func (s *Store) spoolOnce(ctx context.Context, r Reference, p *plan, i int, path string) error {
-	l := p.layers[i]
+	l, patience := p.layers[i], s.stall
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stalled := time.AfterFunc(s.stall, func() {
-		cancel(&fault{kind: KindUnavailable, err: fmt.Errorf("the registry sent nothing for %s", s.stall)})
+	stalled := time.AfterFunc(patience, func() {
+		cancel(&fault{kind: KindUnavailable, err: fmt.Errorf("the registry sent nothing for %s", patience)})
 	})
 	defer stalled.Stop()
 	in, err := l.open(ctx)
@@ -283,7 +283,7 @@ func (s *Store) spoolOnce(ctx context.Context, r Reference, p *plan, i int, path
 	}
 	watched := &reporter{r: verify(in, l.size, l.digest), every: reportEvery, report: func(done int64) {
 		s.progress(l.told(r, p, i, StageFetch, done))
-	}, alive: func() { stalled.Reset(s.stall) }}
+	}, alive: func() { stalled.Reset(patience) }}
 	_, err = io.Copy(out, struct{ io.Reader }{watched})
 	return errors.Join(ended(ctx, err), out.Close())
 }

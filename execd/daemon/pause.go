@@ -132,8 +132,9 @@ func (m *OS) Stop(ctx context.Context) error {
 		before[p.pid] = p.stopped
 	}
 	signalled, still := map[int]bool{}, false
-	seen := halts{still: map[int]bool{}, woken: map[int]int{}}
+	seen := halts{still: map[int]bool{}, woken: map[int]int{}, taken: map[int]int{}}
 	for wait := time.Millisecond; err == nil; wait = min(2*wait, 50*time.Millisecond) {
+		seen.take(list, signalled)
 		awake := stopThose(list, signalled)
 		seen.look(m, list, awake, signalled)
 		running := len(awake)

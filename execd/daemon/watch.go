@@ -3,6 +3,8 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -141,11 +143,42 @@ func endWoken(cmd *osProcess, list []procStat) {
 	}
 }
 
+// maxTaken is how often a process may be found awake that has taken its signal:
+// of one with many threads each needs its time to stop, a second on a busy
+// machine.
+const maxTaken = 20
+
 // halts are the processes that were seen to stand still before all of them did,
-// and how often each has woken since.
+// how often each has woken since, and how often each has been awake after it took
+// its signal: SIGCONT takes back one that is still pending, so that what wakes
+// often may never be seen to stand still.
 type halts struct {
 	still map[int]bool
 	woken map[int]int
+	taken map[int]int
+}
+
+// take counts what is awake and has no signal pending. It is asked before what
+// is awake has the next one.
+func (h *halts) take(list []procStat, signalled map[int]bool) {
+	for _, p := range list {
+		if signalled[p.pid] && runs(p, true) && !stopPending(p.pid) && runs(p, true) {
+			h.taken[p.pid]++
+		}
+	}
+}
+
+// stopPending reports whether a process has yet to take a SIGSTOP, and true where
+// nobody says so.
+func stopPending(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return true
+	}
+	_, rest, ok := strings.Cut(string(b), "\nShdPnd:\t") // of the whole process, as kill(2) sends it
+	mask, _, _ := strings.Cut(rest, "\n")
+	set, err := strconv.ParseUint(mask, 16, 64)
+	return !ok || err != nil || set&(1<<(unix.SIGSTOP-1)) != 0
 }
 
 // look ends what has woken too often for a pause ever to begin. A process that is
@@ -156,11 +189,11 @@ func (h *halts) look(m *OS, list, awake []procStat, signalled map[int]bool) {
 	}
 	var tired []procStat
 	for _, p := range awake {
-		if !h.still[p.pid] {
-			continue
+		if h.still[p.pid] {
+			delete(h.still, p.pid)
+			h.woken[p.pid]++
 		}
-		delete(h.still, p.pid)
-		if h.woken[p.pid]++; h.woken[p.pid] > maxWakings {
+		if h.woken[p.pid] > maxWakings || h.taken[p.pid] > maxTaken {
 			tired = append(tired, p)
 		}
 	}
