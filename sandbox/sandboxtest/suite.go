@@ -134,14 +134,13 @@ func Run(t *testing.T, h Harness) {
 	t.Run("cases", func(t *testing.T) { // ends when the parallel ones have
 		for _, c := range cases {
 			t.Run(c.Name, func(t *testing.T) {
-				missing := s.missing(c.Needs)
-				if c.loopback && h.Loopback == "" {
-					missing = append(missing, "needs a name for this machine's loopback address")
-				}
-				if len(missing) > 0 {
+				if missing := s.missing(c.Needs); len(missing) > 0 {
 					t.Skip(strings.Join(missing, "; "))
 				}
 				t.Cleanup(func() { shown.count(c, t) }) // the last of the case's own
+				if c.loopback && h.Loopback == "" {
+					t.Skip("needs a name for this machine's loopback address")
+				}
 				t.Parallel()
 				s.one(t, c)
 			})
