@@ -81,11 +81,9 @@ func send(t testing.TB, c net.Conn, text string) {
 	}
 }
 
-// What follows a request that upgrades arrives whole, however early it was sent.
-func TestEarlyUpgraded(t *testing.T) {
-	t.Parallel()
-	out := newAway()
-	ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+// upgrades has a server at web.example.com agree to every upgrade, and go on.
+func upgrades(t *testing.T, out *away, then func(c net.Conn, in io.Reader)) {
+	t.Helper()
 	out.plain(t, "web.example.com", "93.184.215.14:80", func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -94,8 +92,16 @@ func TestEarlyUpgraded(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(c, rw)
+		then(c, rw)
 	})
+}
+
+// What follows a request that upgrades arrives whole, however early it was sent.
+func TestEarlyUpgraded(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+	upgrades(t, out, func(c net.Conn, in io.Reader) { _, _ = io.Copy(c, in) })
 	c := mustReach(t, ns, "web.example.com", 80)
 	const early = "sent before the answer"
 	send(t, c, "GET / HTTP/1.1\r\nHost: web.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+early)
@@ -116,16 +122,10 @@ func TestUpgradedHalfClosed(t *testing.T) {
 	out := newAway()
 	ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
 	got := make(chan string, 1)
-	out.plain(t, "web.example.com", "93.184.215.14:80", func(w http.ResponseWriter, _ *http.Request) {
-		c, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nlast")
+	upgrades(t, out, func(c net.Conn, in io.Reader) {
+		_, _ = io.WriteString(c, "last")
 		_ = c.(interface{ CloseWrite() error }).CloseWrite()
-		b, _ := io.ReadAll(rw)
+		b, _ := io.ReadAll(in)
 		got <- string(b)
 	})
 	c := mustReach(t, ns, "web.example.com", 80)

@@ -18,9 +18,9 @@ var _ PortOwner = (*OS)(nil)
 
 // PortOwner implements PortOwner: the socket's inode, from the kernel where both
 // its ends are known or from /proc/net/tcp, the process that has it open, the
-// warden above that. It needs CAP_SYS_PTRACE
-// where commands run as another user; a socket that nobody can be seen to hold
-// is nobody's. In a nested pid namespace it works from the outside.
+// warden above that. It needs CAP_SYS_PTRACE where commands run as another user;
+// a socket that nobody can be seen to hold is nobody's. In a nested pid namespace
+// it works from the outside.
 //
 // A connection waits for the answer. So the youngest process is looked at
 // first, which usually is who asks, and what they hold is read of none but
@@ -69,12 +69,7 @@ func (m *OS) commands() map[int]string {
 
 // youngestFirst lists the processes that /proc shows, by falling pids.
 func youngestFirst() ([]int, error) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := processNames()
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -42,21 +43,13 @@ func parseStat(b []byte) (procStat, bool) {
 
 // processes lists every process that /proc shows.
 func processes() ([]procStat, error) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := processNames()
 	if err != nil {
 		return nil, err
 	}
 	list := make([]procStat, 0, len(names))
 	buf := make([]byte, 1024)
 	for _, name := range names {
-		if name[0] < '1' || name[0] > '9' {
-			continue
-		}
 		if b, err := readInto("/proc/"+name+"/stat", buf); err == nil {
 			if s, ok := parseStat(b); ok {
 				list = append(list, s)
@@ -64,6 +57,17 @@ func processes() ([]procStat, error) {
 		}
 	}
 	return list, nil
+}
+
+// processNames are the directories that /proc has of processes: their pids.
+func processNames() ([]string, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	return slices.DeleteFunc(names, func(name string) bool { return name[0] < '1' || name[0] > '9' }), err
 }
 
 // readInto reads a small file of /proc in one call, without the bookkeeping of
