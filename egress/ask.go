@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,12 +22,18 @@ const (
 // asks are the questions of a gateway and their answers, under gateway.mu.
 type asks struct {
 	granted map[endpoint]bool
-	refused map[endpoint]time.Time // when
+	refused map[endpoint]answered
 	open    map[endpoint]*asked
 }
 
 func newAsks() *asks {
-	return &asks{granted: map[endpoint]bool{}, refused: map[endpoint]time.Time{}, open: map[endpoint]*asked{}}
+	return &asks{granted: map[endpoint]bool{}, refused: map[endpoint]answered{}, open: map[endpoint]*asked{}}
+}
+
+// answered is an answer that grants nothing.
+type answered struct {
+	answer policy.Answer
+	when   time.Time
 }
 
 // asked is one question, however many connections wait for its answer.
@@ -53,7 +60,7 @@ func (f *flow) ask() error {
 		case <-f.woken:
 			f.adopt()
 		case <-hold.C:
-			return f.unanswered(fmt.Sprintf("asked, and not answered within %v", holdTimeout))
+			return f.ungranted(fmt.Sprintf("asked, and not answered within %v", holdTimeout))
 		case <-f.ctx.Done():
 			return context.Cause(f.ctx)
 		}
@@ -79,15 +86,15 @@ func (f *flow) question() (<-chan struct{}, *refusal) {
 	if q := g.asks.open[f.to]; q != nil {
 		return q.done, nil
 	}
-	switch when, no := g.asks.refused[f.to]; {
-	case no && time.Since(when) < refusedFor:
-		return nil, f.unanswered("asked, and not allowed")
+	switch no, ok := g.asks.refused[f.to]; {
+	case ok && time.Since(no.when) < refusedFor:
+		return nil, f.ungranted(no.answer.Reason())
 	case g.opts.Ask == nil:
-		return nil, f.unanswered("nobody can be asked")
+		return nil, f.ungranted(policy.Nobody.Reason())
 	case len(g.asks.open) >= g.meter.limits.Questions:
 		return nil, overLimit("questions", "%d questions wait for an answer", len(g.asks.open))
 	case g.closed:
-		return nil, f.unanswered("the gateway is closing")
+		return nil, f.ungranted("the gateway is closing")
 	}
 	q := &asked{done: make(chan struct{})}
 	g.asks.open[f.to] = q
@@ -97,8 +104,8 @@ func (f *flow) question() (<-chan struct{}, *refusal) {
 	return q.done, nil
 }
 
-// unanswered refuses what would have had to be granted.
-func (f *flow) unanswered(why string) *refusal {
+// ungranted refuses what would have had to be granted.
+func (f *flow) ungranted(why string) *refusal {
 	return &refusal{policy.Verdict{Rule: f.verdict.Rule, Reason: why}}
 }
 
@@ -107,19 +114,22 @@ func (g *Gateway) put(q *asked, to endpoint, question Question) {
 	defer g.users.Done()
 	ctx, cancel := context.WithTimeout(g.ctx, askTimeout)
 	defer cancel()
-	granted := g.opts.Ask(ctx, question)
+	answer := g.opts.Ask(ctx, question)
+	if answer == policy.Unanswered && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		answer = policy.TimedOut
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.asks.open, to)
 	switch {
-	case granted:
+	case answer == policy.Granted:
 		g.asks.granted[to] = true
 		delete(g.asks.refused, to)
 	case len(g.asks.refused) >= maxRefused:
 		clear(g.asks.refused) // the worst that can happen is a question again
 		fallthrough
 	default:
-		g.asks.refused[to] = time.Now()
+		g.asks.refused[to] = answered{answer, time.Now()}
 	}
 	close(q.done)
 }

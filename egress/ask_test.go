@@ -39,18 +39,18 @@ func connecting(t *testing.T, g *Gateway, to ...endpoint) chan error {
 // next one however late it comes.
 func TestAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host, answer := &stillHost{}, make(chan bool)
+		host, answer := &stillHost{}, make(chan policy.Answer)
 		var asked atomic.Int32
-		g, e := simulated(t, Options{Host: host, Ask: func(ctx context.Context, q Question) bool {
+		g, e := simulated(t, Options{Host: host, Ask: func(ctx context.Context, q Question) policy.Answer {
 			asked.Add(1)
 			if q.Name != ssh.name || q.Port != 22 || q.Proto != policy.TCP || q.Rule != "rules[0]" {
 				t.Errorf("asked %+v", q)
 			}
 			select {
-			case yes := <-answer:
-				return yes
+			case said := <-answer:
+				return said
 			case <-ctx.Done():
-				return false
+				return policy.Unanswered
 			}
 		}}, askSSH)
 		start := time.Now()
@@ -65,7 +65,7 @@ func TestAsk(t *testing.T) {
 		if d := time.Since(start); d != holdTimeout || asked.Load() != 1 {
 			t.Errorf("held for %v, asked %d times", d, asked.Load())
 		}
-		answer <- true // late
+		answer <- policy.Granted // late
 		synctest.Wait()
 		if err := <-connecting(t, g, ssh); err != nil || asked.Load() != 1 {
 			t.Errorf("the next attempt: %v, asked %d times", err, asked.Load())
@@ -95,7 +95,7 @@ func TestAskName(t *testing.T) {
 			host := &slowHost{make(chan struct{}), make(chan struct{}), still{}}
 			close(host.lookup) // 93.184.215.14
 			close(host.dial)
-			g, _ := simulated(t, Options{Host: host, Ask: func(context.Context, Question) bool { return true }},
+			g, _ := simulated(t, Options{Host: host, Ask: func(context.Context, Question) policy.Answer { return policy.Granted }},
 				askSSH, policy.Rule{CIDR: cidr, Ports: []int{22}, Proto: "tcp", Action: policy.ActionAsk})
 			if err := <-connecting(t, g, ssh); refused {
 				wantRule(t, err, "rules[1]")
@@ -110,9 +110,9 @@ func TestAskName(t *testing.T) {
 func TestAskRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		g, _ := simulated(t, Options{Host: &stillHost{}, Ask: func(context.Context, Question) bool {
+		g, _ := simulated(t, Options{Host: &stillHost{}, Ask: func(context.Context, Question) policy.Answer {
 			asked.Add(1)
-			return false
+			return policy.Denied
 		}}, askSSH)
 		for range 5 {
 			wantRule(t, <-connecting(t, g, ssh), "rules[0]")
@@ -128,11 +128,49 @@ func TestAskRefused(t *testing.T) {
 	})
 }
 
+// What became of a question is the reason in the record of what waited for it.
+func TestAskOnRecord(t *testing.T) {
+	for answer, want := range map[policy.Answer]string{
+		policy.Granted: "granted when asked", policy.Denied: "asked, and denied", policy.TimedOut: "asked, and not answered in time",
+		policy.Nobody: "nobody can be asked", policy.Unanswered: "asked, and not answered",
+		policy.DeniedByRule: "denied by a rule of the approval, without asking",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g, e := simulated(t, Options{Host: &stillHost{}, Ask: func(context.Context, Question) policy.Answer { return answer }}, askSSH)
+			f, _ := g.newFlow(ssh, 1)
+			f.end(f.connect())
+			verdict := verdictDeny
+			if answer == policy.Granted {
+				verdict = verdictAllow
+			}
+			if list := e.get(); len(list) != 1 || list[0].Verdict != verdict || list[0].Rule != "rules[0]" || list[0].Reason != want {
+				t.Errorf("%q is recorded as %+v", answer, list)
+			}
+		})
+	}
+}
+
+// A question that is given up is one that was not answered in time.
+func TestAskGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, e := simulated(t, Options{Host: &stillHost{}, Ask: func(ctx context.Context, _ Question) policy.Answer {
+			<-ctx.Done()
+			return policy.Unanswered
+		}}, askSSH)
+		wantRule(t, <-connecting(t, g, ssh), "rules[0]")
+		time.Sleep(askTimeout - holdTimeout)
+		wantRule(t, <-connecting(t, g, ssh), "rules[0]")
+		if list := e.get(); len(list) != 2 || list[0].Reason != "asked, and not answered within 30s" || list[1].Reason != policy.TimedOut.Reason() {
+			t.Errorf("recorded %+v", list)
+		}
+	})
+}
+
 func TestLimitQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, _ := simulated(t, Options{Host: &stillHost{}, Ask: func(ctx context.Context, _ Question) bool {
+		g, _ := simulated(t, Options{Host: &stillHost{}, Ask: func(ctx context.Context, _ Question) policy.Answer {
 			<-ctx.Done()
-			return false
+			return policy.Unanswered
 		}}, askSSH)
 		var to []endpoint
 		for _, name := range []string{"a.example.org", "b.example.org", "c.example.org"} {
@@ -158,9 +196,9 @@ func TestAskOvertaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, e := simulated(t, Options{Host: &stillHost{}, Ask: func(ctx context.Context, _ Question) bool {
+				g, e := simulated(t, Options{Host: &stillHost{}, Ask: func(ctx context.Context, _ Question) policy.Answer {
 					<-ctx.Done()
-					return false
+					return policy.Unanswered
 				}}, askSSH)
 				errs := connecting(t, g, ssh)
 				synctest.Wait()

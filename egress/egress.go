@@ -71,14 +71,14 @@ type Options struct {
 	// whatever the policy says.
 	Host Host
 
-	// Ask is called when the policy says ask, and grants what it returns true
-	// for, for the gateway's life; it may take ten minutes, though no
-	// connection is held longer than 30 seconds. A refusal answers the same
-	// question for a minute. Its context ends with the gateway; Ask must
-	// return soon after. It is called concurrently, at most Limits.Questions
-	// times, and once for any number of connections to one target. Nil
-	// refuses.
-	Ask func(context.Context, Question) bool
+	// Ask is called when the policy says ask. What it grants is granted for
+	// the gateway's life; it may take ten minutes, though no connection is
+	// held longer than 30 seconds. Any other answer holds for the same
+	// question for a minute, and is the reason in the record. Its context ends
+	// with the gateway; Ask must return soon after. It is called concurrently,
+	// at most Limits.Questions times, and once for any number of connections
+	// to one target. Nil is nobody to ask.
+	Ask func(context.Context, Question) policy.Answer
 
 	// Owner names the command that holds a socket of the sandbox, empty when it
 	// cannot tell. It is called concurrently, while the connection is held,

@@ -191,7 +191,7 @@ func (f *flow) connectVerdict(p *policy.Policy) policy.Verdict {
 // gateway.mu.
 func (f *flow) granted(v policy.Verdict) policy.Verdict {
 	if v.Action == policy.Ask && f.gateway.asks.granted[f.to] {
-		v.Action, v.Reason = policy.Allow, "granted when asked"
+		v.Action, v.Reason = policy.Allow, policy.Granted.Reason()
 	}
 	return v
 }

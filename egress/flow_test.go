@@ -370,12 +370,15 @@ func TestAsks(t *testing.T) {
 	questions := make(chan egress.Question, 9)
 	ns, _, rec := owned(t, egress.Options{Host: out,
 		Policy: compile(t, policy.Document{Rules: []policy.Rule{{Host: "*.example.org", Ports: []int{22}, Proto: "tcp", Action: "ask"}}}),
-		Ask: func(_ context.Context, q egress.Question) bool {
+		Ask: func(_ context.Context, q egress.Question) policy.Answer {
 			if looked, dialled := out.count(); q.Name == "a.example.org" && looked+dialled != 0 {
 				t.Errorf("%d names were looked up and %d addresses dialled before the answer", looked, dialled)
 			}
 			questions <- q
-			return q.Name == "a.example.org"
+			if q.Name == "a.example.org" {
+				return policy.Granted
+			}
+			return policy.Denied
 		}})
 	for range 2 {
 		c := mustReach(t, ns, "a.example.org", 22)
@@ -386,7 +389,9 @@ func TestAsks(t *testing.T) {
 	}
 	_, err := reach(t, ns, "b.example.org", 22)
 	wantReset(t, err)
-	rec.wait(t, verdictOf("deny", "b.example.org"))
+	if a := rec.wait(t, verdictOf("deny", "b.example.org")); a.Reason != "asked, and denied" || a.Rule != "rules[0]" {
+		t.Errorf("recorded %+v", a)
+	}
 	if a := rec.wait(t, verdictOf("allow", "a.example.org")); a.Reason != "granted when asked" {
 		t.Errorf("recorded %+v", a)
 	}

@@ -132,7 +132,7 @@ func TestNarrowedToTLS(t *testing.T) {
 func TestTurmoil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, e := simulated(t, Options{Host: &stillHost{}, Limits: Limits{Connections: 5, PerSecond: 1 << 30},
-			Ask:   func(context.Context, Question) bool { return true },
+			Ask:   func(context.Context, Question) policy.Answer { return policy.Granted },
 			Owner: func(context.Context, Socket) string { return "a" }}, anySSH)
 		policies := []*policy.Policy{mustCompile(t, anySSH), mustCompile(t), mustCompile(t, askSSH)}
 		const workers, each = 8, 50

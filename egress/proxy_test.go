@@ -297,8 +297,11 @@ func TestProxyAsks(t *testing.T) {
 	out.serve(t, "db.example.org", "93.184.215.16:5432", func(c *net.TCPConn) { io.WriteString(c, "hello") })
 	d := policy.Document{Rules: []policy.Rule{{Host: "*.example.org", Ports: []int{5432}, Proto: "tcp", Action: "ask"}}}
 	ns, _, _ := owned(t, egress.Options{Host: out, Policy: compile(t, d),
-		Ask: func(_ context.Context, q egress.Question) bool {
-			return q.Name == "db.example.org" && q.Socket.Local.Port() != 0
+		Ask: func(_ context.Context, q egress.Question) policy.Answer {
+			if q.Name == "db.example.org" && q.Socket.Local.Port() != 0 {
+				return policy.Granted
+			}
+			return policy.Denied
 		}})
 	c, r := toProxy(t, ns)
 	if res, text := ask(t, c, r, "CONNECT", "CONNECT no.example.org:5432 HTTP/1.1\r\nHost: no.example.org:5432\r\n\r\n"); res.StatusCode != 403 {

@@ -13,10 +13,13 @@ import (
 )
 
 // askHost answers what the network's policy leaves to a person.
-func (r *runner) askHost(ctx context.Context, q sandbox.Question) bool {
+func (r *runner) askHost(ctx context.Context, q sandbox.Question) policy.Answer {
 	g, err := r.gateOf()
-	if err != nil || g == nil {
-		return false
+	if err != nil {
+		return policy.Unanswered
+	}
+	if g == nil {
+		return policy.Nobody
 	}
 	if r.outside != nil { // a question ends with who started the run
 		var cancel context.CancelFunc
@@ -28,9 +31,26 @@ func (r *runner) askHost(ctx context.Context, q sandbox.Question) bool {
 		Doing: r.underWay(q.CallID), Why: q.Reason})
 	if err != nil {
 		r.warn("a question about a host could not be recorded, and is answered with no: %v", err)
-		return false
+		return policy.Unanswered
 	}
-	return out.Code.OK()
+	return hostAnswer(out.Code)
+}
+
+// hostAnswer is what a question about a host came to.
+func hostAnswer(c approval.Code) policy.Answer {
+	switch {
+	case c.OK():
+		return policy.Granted
+	case c == approval.Denied:
+		return policy.Denied
+	case c == approval.DeniedByRule:
+		return policy.DeniedByRule
+	case c == approval.TimedOut:
+		return policy.TimedOut
+	case c == approval.NoChannel:
+		return policy.Nobody
+	}
+	return policy.Unanswered
 }
 
 // gateOf returns the run's gate, and makes it the first time. Nil: nobody judges.

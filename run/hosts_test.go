@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/audit"
@@ -27,7 +28,7 @@ type gateway struct {
 	born  policy.Document
 	now   policy.Document
 	n     uint64
-	ask   func(context.Context, sandbox.Question) bool
+	ask   func(context.Context, sandbox.Question) policy.Answer
 	fails error
 	log   []sandbox.NetworkRecord
 }
@@ -44,7 +45,7 @@ func (g *gateway) Create(ctx context.Context, s sandbox.Spec) (sandbox.Info, err
 	return g.Provider.Create(ctx, s)
 }
 
-func (g *gateway) Attach(_ context.Context, _ string, ask func(context.Context, sandbox.Question) bool) (io.Closer, error) {
+func (g *gateway) Attach(_ context.Context, _ string, ask func(context.Context, sandbox.Question) policy.Answer) (io.Closer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ask = ask
@@ -239,10 +240,12 @@ func TestHostIsAsked(t *testing.T) {
 		s.Emit(run.Event{Kind: run.EventCall, Step: 1, Call: &run.CallEvent{ID: "call_1", Tool: "run_command", Summary: "curl https://api.example.com"}})
 		for _, q := range []struct {
 			name string
-			want bool
-		}{{"api.example.com", true}, {"api.example.com", true}, {"other.example", false}, {"a.evil.example", false}} {
+			want policy.Answer
+		}{
+			{"api.example.com", policy.Granted}, {"api.example.com", policy.Granted}, {"other.example", policy.Denied}, {"a.evil.example", policy.DeniedByRule},
+		} {
 			if got := g.ask(ctx, sandbox.Question{Name: q.name, Port: 443, Proto: "tls", Reason: "default: asks"}); got != q.want {
-				t.Errorf("%s: %t", q.name, got)
+				t.Errorf("%s: %q", q.name, got)
 			}
 		}
 		return done("asked")
@@ -254,16 +257,40 @@ func TestHostIsAsked(t *testing.T) {
 	if a == nil || a.Asked != 2 || a.Approved != 1 || a.Granted != 1 || a.Denied != 1 || a.ByRule != 1 {
 		t.Errorf("%+v", a)
 	}
-	// Without anybody to ask, the answer is no.
-	o = options(t)
-	g = &gateway{Provider: o.Provider}
-	o.Provider, o.Target.Spec.Network = g, policy.Document{Default: policy.ActionAsk}
-	do(t, o, func(ctx context.Context, _ *run.Session) (run.Outcome, error) {
-		if g.ask(ctx, sandbox.Question{Name: "api.example.com", Port: 443}) {
-			t.Error("it was allowed")
-		}
-		return done("asked")
+}
+
+// What keeps a question from being answered is told apart.
+func TestHostIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	rules, err := approval.NewPolicy("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := asker(func(ctx context.Context, _ approval.Question) (approval.Decision, error) {
+		<-ctx.Done()
+		return approval.Decision{}, ctx.Err()
 	})
+	for name, c := range map[string]struct {
+		approval *run.Approval
+		want     policy.Answer
+	}{
+		"no approval": {nil, policy.Nobody},
+		"no channel":  {&run.Approval{Policy: rules}, policy.Nobody},
+		"away":        {&run.Approval{Policy: rules, Channels: []approval.Channel{away}, Timeout: time.Millisecond}, policy.TimedOut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			g := &gateway{Provider: o.Provider}
+			o.Provider, o.Target.Spec.Network, o.Approval = g, policy.Document{Default: policy.ActionAsk}, c.approval
+			do(t, o, func(ctx context.Context, _ *run.Session) (run.Outcome, error) {
+				if a := g.ask(ctx, sandbox.Question{Name: "api.example.com", Port: 443}); a != c.want {
+					t.Errorf("answered %q", a)
+				}
+				return done("asked")
+			})
+		})
+	}
 }
 
 // The report has each host once, those that were reached with the bytes.

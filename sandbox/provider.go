@@ -103,11 +103,12 @@ type Attacher interface {
 	// Attach holds an owner's connection until the Closer is closed. What the
 	// policy leaves open is asked of ask, concurrently, one question for all
 	// connections to one target: what it grants is granted for the sandbox's
-	// life, though the first connection may have been given up meanwhile. Nil
-	// says no. Its context ends with the owner's connection. When the last owner
+	// life, though the first connection may have been given up meanwhile; any
+	// other answer is the reason in the network record. Nil is nobody to ask.
+	// Its context ends with the owner's connection. When the last owner
 	// has gone, nothing leaves any more and open connections are closed; execd
 	// stays reachable, and the next owner finds the policy that was in force.
-	Attach(ctx context.Context, id string, ask func(context.Context, Question) bool) (io.Closer, error)
+	Attach(ctx context.Context, id string, ask func(context.Context, Question) policy.Answer) (io.Closer, error)
 }
 
 // Question is what a policy with rules or a default of "ask" leaves to a person:

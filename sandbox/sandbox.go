@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/secret"
 )
@@ -61,8 +62,8 @@ type Options struct {
 	// has none of its own. Nil: nobody knows, and nothing is added.
 	Env map[string]string
 	// Ask answers what the network policy leaves open (Attacher), concurrently.
-	// Nil says no.
-	Ask func(context.Context, Question) bool
+	// Nil is nobody to ask.
+	Ask func(context.Context, Question) policy.Answer
 	// Now is the clock of durations; nil is time.Now.
 	Now func() time.Time
 }

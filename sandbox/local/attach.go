@@ -65,8 +65,8 @@ type attachAsk struct {
 
 // attachAnswer is a line from the owner.
 type attachAnswer struct {
-	ID    uint64 `json:"id"`
-	Allow bool   `json:"allow"`
+	ID     uint64        `json:"id"`
+	Answer policy.Answer `json:"answer,omitempty"`
 }
 
 // decodeLine reads one line of the protocol: one JSON value with the fields it
@@ -84,7 +84,7 @@ func decodeLine(line []byte, into any) error {
 }
 
 // Attach makes the caller an owner of the sandbox until the Closer is closed.
-func (p *Provider) Attach(ctx context.Context, id string, ask func(context.Context, sandbox.Question) bool) (io.Closer, error) {
+func (p *Provider) Attach(ctx context.Context, id string, ask func(context.Context, sandbox.Question) policy.Answer) (io.Closer, error) {
 	const op = "attach"
 	path := "/attach"
 	if ask != nil {
@@ -126,7 +126,7 @@ func (p *Provider) upgrade(ctx context.Context, op, id, path string) (net.Conn, 
 // ownership is the owner's end of the connection.
 type ownership struct {
 	conn    net.Conn
-	ask     func(context.Context, sandbox.Question) bool
+	ask     func(context.Context, sandbox.Question) policy.Answer
 	slots   chan struct{}
 	ctx     context.Context // ends with the connection
 	cancel  context.CancelFunc
@@ -159,7 +159,7 @@ func (o *ownership) serve(r *bufio.Reader) {
 
 func (o *ownership) answer(a attachAnswer) {
 	b, err := json.Marshal(a)
-	if err != nil { // of a number and a bool
+	if err != nil { // of a number and a text
 		return
 	}
 	o.writing.Lock()

@@ -133,7 +133,7 @@ func (k *keeper) wayOut() (egress.Options, error) {
 }
 
 // ask puts the gateway's question to an owner.
-func (k *keeper) ask(ctx context.Context, q egress.Question) bool {
+func (k *keeper) ask(ctx context.Context, q egress.Question) policy.Answer {
 	out := sandbox.Question{Name: q.Name, Port: int(q.Port), Proto: string(q.Proto), Rule: q.Rule, Reason: q.Reason,
 		CallID: k.ports.find(ctx, q.Socket)}
 	if q.Address.IsValid() {

@@ -86,7 +86,7 @@ func greet(name string, port int) string {
 }
 
 // connected is a sandbox with a policy.
-func connected(t *testing.T, p *local.Provider, d policy.Document, ask func(context.Context, sandbox.Question) bool) *sandbox.Sandbox {
+func connected(t *testing.T, p *local.Provider, d policy.Document, ask func(context.Context, sandbox.Question) policy.Answer) *sandbox.Sandbox {
 	t.Helper()
 	s, err := sandbox.Create(t.Context(), p, sandbox.Spec{TTL: 5 * time.Minute, Network: d}, sandbox.Options{Log: discard(), Ask: ask})
 	if err != nil {

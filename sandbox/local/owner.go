@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -34,7 +35,7 @@ type owner struct {
 	gone    chan struct{}
 
 	mu    sync.Mutex
-	asked map[uint64]chan bool // takes one answer
+	asked map[uint64]chan policy.Answer // takes one answer
 }
 
 // add takes an owner in, and opens the network with the first.
@@ -62,12 +63,12 @@ func (s *owners) remove(o *owner) {
 }
 
 // ask asks the first owner that answers questions.
-func (s *owners) ask(ctx context.Context, q sandbox.Question) bool {
+func (s *owners) ask(ctx context.Context, q sandbox.Question) policy.Answer {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.live, func(o *owner) bool { return o.answers })
 	if i < 0 {
 		s.mu.Unlock()
-		return false
+		return policy.Nobody
 	}
 	o := s.live[i]
 	s.lastID++
@@ -76,22 +77,22 @@ func (s *owners) ask(ctx context.Context, q sandbox.Question) bool {
 
 	said := o.send(attachAsk{id, q})
 	if said == nil {
-		return false
+		return policy.Unanswered
 	}
 	select {
-	case allow := <-said:
-		return allow
+	case answer := <-said:
+		return answer
 	case <-o.gone:
 	case <-ctx.Done(): // the answer that comes yet is read, and forgotten
 	}
-	return false
+	return policy.Unanswered
 }
 
 // attachPatience is how long an owner may take no question before it is dropped.
 const attachPatience = 5 * time.Second
 
 // send asks, and returns where the answer will come; nil when it cannot be asked.
-func (o *owner) send(q attachAsk) <-chan bool {
+func (o *owner) send(q attachAsk) <-chan policy.Answer {
 	b, err := json.Marshal(q)
 	if err != nil || len(b) >= maxAttachLine {
 		return nil
@@ -101,7 +102,7 @@ func (o *owner) send(q attachAsk) <-chan bool {
 	if len(o.asked) == maxAsked {
 		return nil
 	}
-	said := make(chan bool, 1)
+	said := make(chan policy.Answer, 1)
 	o.asked[q.ID] = said
 	o.conn.SetWriteDeadline(time.Now().Add(attachPatience))
 	if _, err := o.conn.Write(append(b, '\n')); err != nil {
@@ -120,7 +121,7 @@ func (o *owner) answered(a attachAnswer) bool {
 		return false
 	}
 	delete(o.asked, a.ID)
-	said <- a.Allow
+	said <- a.Answer
 	return true
 }
 
@@ -152,7 +153,7 @@ func (s *controlServer) attach(w http.ResponseWriter, r *http.Request) {
 	s.running.Add(1) // the server does not wait for what was hijacked
 	defer s.running.Done()
 	conn.SetDeadline(time.Time{})
-	o := &owner{conn: conn, answers: r.URL.Query().Get("answers") == "true", gone: make(chan struct{}), asked: map[uint64]chan bool{}}
+	o := &owner{conn: conn, answers: r.URL.Query().Get("answers") == "true", gone: make(chan struct{}), asked: map[uint64]chan policy.Answer{}}
 	defer close(o.gone)
 	if s.keeper.owners.welcome(o) {
 		o.serve(buf)

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -30,10 +31,10 @@ func (n *network) open(o bool) {
 }
 
 // joined is an owner, by both ends of its connection.
-func joined(t *testing.T, s *owners, ask func(context.Context, sandbox.Question) bool) (*ownership, func()) {
+func joined(t *testing.T, s *owners, ask func(context.Context, sandbox.Question) policy.Answer) (*ownership, func()) {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	o := &owner{conn: ours, answers: ask != nil, gone: make(chan struct{}), asked: map[uint64]chan bool{}}
+	o := &owner{conn: ours, answers: ask != nil, gone: make(chan struct{}), asked: map[uint64]chan policy.Answer{}}
 	end := &ownership{conn: theirs, ask: ask, slots: make(chan struct{}, maxAsked)}
 	end.ctx, end.cancel = context.WithCancel(context.Background())
 	welcomed := make(chan bool, 1)
@@ -61,15 +62,15 @@ func TestOwnersAreAsked(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var n network
 	s := &owners{open: n.open}
-	if s.ask(t.Context(), sandbox.Question{}) {
-		t.Error("granted by nobody")
+	if a := s.ask(t.Context(), sandbox.Question{}); a != policy.Nobody {
+		t.Errorf("nobody said %q", a)
 	}
 	_, leaveSilent := joined(t, s, nil)
-	if s.ask(t.Context(), sandbox.Question{}) {
-		t.Error("granted by one who answers nothing")
+	if a := s.ask(t.Context(), sandbox.Question{}); a != policy.Nobody {
+		t.Errorf("one who answers nothing said %q", a)
 	}
 	started, release := make(chan struct{}), make(chan struct{})
-	_, leave := joined(t, s, func(ctx context.Context, q sandbox.Question) bool {
+	_, leave := joined(t, s, func(ctx context.Context, q sandbox.Question) policy.Answer {
 		if q.Name == "wait.test" {
 			close(started)
 			select {
@@ -77,26 +78,29 @@ func TestOwnersAreAsked(t *testing.T) {
 			case <-ctx.Done():
 			}
 		}
-		return q.Name == "yes.test"
+		if q.Name == "yes.test" {
+			return policy.Granted
+		}
+		return policy.Denied
 	})
-	if !s.ask(t.Context(), sandbox.Question{Name: "yes.test", Port: 443}) || s.ask(t.Context(), sandbox.Question{Name: "no.test"}) {
+	if s.ask(t.Context(), sandbox.Question{Name: "yes.test", Port: 443}) != policy.Granted || s.ask(t.Context(), sandbox.Question{Name: "no.test"}) != policy.Denied {
 		t.Error("the answer is not the owner's")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	waited := make(chan bool)
+	waited := make(chan policy.Answer)
 	go func() { waited <- s.ask(ctx, sandbox.Question{Name: "wait.test"}) }()
 	<-started
 	cancel()
-	if <-waited {
-		t.Error("granted without an answer")
+	if a := <-waited; a != policy.Unanswered {
+		t.Errorf("without an answer: %q", a)
 	}
 	close(release) // the late answer is no fault
-	if !s.ask(t.Context(), sandbox.Question{Name: "yes.test"}) {
+	if s.ask(t.Context(), sandbox.Question{Name: "yes.test"}) != policy.Granted {
 		t.Error("no answer after a late one")
 	}
 	leave()
-	if s.ask(t.Context(), sandbox.Question{Name: "yes.test"}) {
-		t.Error("granted by one who has gone")
+	if a := s.ask(t.Context(), sandbox.Question{Name: "yes.test"}); a != policy.Nobody {
+		t.Errorf("one who has gone said %q", a)
 	}
 	leaveSilent()
 	if !slices.Equal(n.said, []bool{true, false}) {
@@ -108,13 +112,13 @@ func TestOwnersAreAsked(t *testing.T) {
 func TestOwnerSaysNonsense(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for name, line := range map[string]string{
-		"an answer to nothing": `{"id":7,"allow":true}`, "no JSON": `hello`, "a field too many": `{"id":1,"allow":true,"always":true}`,
-		"two values": `{"id":1,"allow":true} {}`, "endless": strings.Repeat("x", maxAttachLine+1),
+		"an answer to nothing": `{"id":7,"answer":"granted"}`, "no JSON": `hello`, "a field too many": `{"id":1,"answer":"granted","always":true}`,
+		"two values": `{"id":1,"answer":"granted"} {}`, "no answer": `{"id":1,"answer":"perhaps"}`, "endless": strings.Repeat("x", maxAttachLine+1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var n network
 			s := &owners{open: n.open}
-			end, leave := joined(t, s, func(context.Context, sandbox.Question) bool { return true })
+			end, leave := joined(t, s, func(context.Context, sandbox.Question) policy.Answer { return policy.Granted })
 			_, _ = io.WriteString(end.conn, line+"\n") // cut when the other end has had enough
 			<-end.ctx.Done()
 			leave()
@@ -127,7 +131,7 @@ func TestOwnerSaysNonsense(t *testing.T) {
 
 // FuzzAttachLine checks that both directions' lines are read strictly.
 func FuzzAttachLine(f *testing.F) {
-	for _, s := range []string{`{"id":1,"allow":true}`, `{"id":1,"question":{"name":"a.test","port":443,"proto":"tls"}}`, `{}`, `{"id":-1}`, `null`, `{"id":1}{"id":2}`} {
+	for _, s := range []string{`{"id":1,"answer":"granted"}`, `{"id":1,"question":{"name":"a.test","port":443,"proto":"tls"}}`, `{}`, `{"id":-1}`, `null`, `{"id":1}{"id":2}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {

@@ -72,7 +72,7 @@ func (e *env) toServer(port int, action string) policy.Document {
 }
 
 // connected is a sandbox with a policy, whose owner answers with ask.
-func (e *env) connected(d policy.Document, ask func(context.Context, sandbox.Question) bool) {
+func (e *env) connected(d policy.Document, ask func(context.Context, sandbox.Question) policy.Answer) {
 	e.Helper()
 	spec := e.suite.spec()
 	spec.Network = d
@@ -187,22 +187,31 @@ func ownerAsked(e *env) {
 	d.Rules = append(d.Rules, e.toServer(no, policy.ActionAsk).Rules...)
 	var mu sync.Mutex
 	asked := map[int]int{}
-	e.connected(d, func(_ context.Context, q sandbox.Question) bool {
+	e.connected(d, func(_ context.Context, q sandbox.Question) policy.Answer {
 		mu.Lock()
 		defer mu.Unlock()
 		if q.Name != e.suite.Loopback || q.Rule == "" {
 			e.Errorf("asked: %+v", q)
 		}
 		asked[q.Port]++
-		return q.Port == yes
+		if q.Port == yes {
+			return policy.Granted
+		}
+		return policy.Denied
 	})
 	for range 2 {
 		if !e.greeted(yes) {
 			e.Error("what the owner granted is not reached")
 		}
-		if e.greeted(no) {
+		r := e.command(sandbox.Command{Shell: greet(e.suite.Loopback, no), Timeout: e.scale(20 * time.Second)})
+		if r.OK() {
 			e.Error("what the owner refused is reached")
 		}
+		if !e.suite.report.Has(sandbox.CapNetworkRecord) {
+			continue
+		}
+		n := e.tried(r, "what was refused", func(n sandbox.NetworkRecord) bool { return n.Name == e.suite.Loopback && n.Port == no })
+		e.equal("the reason", n.Reason, policy.Denied.Reason())
 	}
 	mu.Lock()
 	defer mu.Unlock()
