@@ -60,6 +60,7 @@ type flow struct {
 
 	inside  net.Conn // the sandbox's side; nil until its SYN is answered
 	outside net.Conn // the host's side, counted and limited; nil until connect
+	shared  bool     // the host's meter has it
 
 	out, in atomic.Int64  // bytes from the sandbox to the host's side, and back
 	owner   string        // what Options.Owner said, once sought is closed
@@ -104,8 +105,9 @@ type refusal struct{ verdict policy.Verdict }
 
 func (r *refusal) Error() string { return r.verdict.Rule + ": " + r.verdict.Reason }
 
-// newFlow begins a connection: it is admitted by the limits and by the policy
-// in force, as far as that can be told from where it goes. It does not wait.
+// newFlow begins a connection: it is admitted by the sandbox's limits and by
+// the policy in force, as far as that can be told from where it goes. It does
+// not wait.
 // When there is a refusal the flow is good for record only; else the caller
 // calls end.
 func (g *Gateway) newFlow(to endpoint, from uint16) (*flow, *refusal) {
@@ -256,10 +258,15 @@ func (f *flow) judgeServer(name string) error {
 	return f.learn(func(j *judged) { j.server = &name })
 }
 
-// connect takes a flow from its verdict to the host's side: it asks where the
-// policy does, resolves, judges every address and dials one of them. The error
-// is a *refusal, or why the host's side cannot be reached.
+// connect takes a flow from its verdict to the host's side: it is counted with
+// those of the host, asks where the policy does, resolves, judges every address
+// and dials one of them. The error is a *refusal, or why the host's side cannot
+// be reached.
 func (f *flow) connect() error {
+	if r := f.gateway.meter.host.admit(); r != nil { // it may wait for others
+		return r
+	}
+	f.shared = true
 	if err := f.ask(); err != nil {
 		return err
 	}
@@ -402,7 +409,17 @@ func (f *flow) end(err error) {
 	if err == nil {
 		f.close()
 	}
-	// Whoever has seen its end finds it on record: Flush waits from here on.
+	f.settle(err)
+	if f.shared { // last: it may wait for others
+		g.meter.host.release()
+	}
+	g.users.Done()
+}
+
+// settle ends and records the flow. Whoever has seen its end finds it on
+// record: Flush waits meanwhile.
+func (f *flow) settle(err error) {
+	g := f.gateway
 	g.settling.RLock()
 	defer g.settling.RUnlock()
 	f.abort(err)
@@ -417,5 +434,4 @@ func (f *flow) end(err error) {
 		<-f.sought
 	}
 	f.record(err)
-	g.users.Done()
 }

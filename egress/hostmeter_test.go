@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rein-sh/rein/egress/policy"
 )
 
 func hostMeter(t *testing.T, path string, l HostLimits) *HostMeter {
@@ -43,16 +46,23 @@ func gatewaysOfOneHost(t *testing.T, n int, l HostLimits) []*Gateway {
 
 func wantRefused(t *testing.T, g *Gateway, rule string) {
 	t.Helper()
+	err := passing(t, g)
+	wantRule(t, err, rule)
+	if rule != "limit:host" && !strings.HasSuffix(err.Error(), "all sandboxes of this host share this limit") {
+		t.Errorf("the reason does not say whose limit it is: %v", err)
+	}
+}
+
+// passing begins and ends a connection, and returns why it could not be made.
+func passing(t *testing.T, g *Gateway) error {
+	t.Helper()
 	f, refused := g.newFlow(ssh, 1)
-	if refused == nil {
-		f.end(errOver)
-		t.Errorf("a connection was admitted, want a refusal by %s", rule)
-		return
+	if refused != nil {
+		t.Fatal(refused)
 	}
-	wantRule(t, refused, rule)
-	if rule != "limit:host" && !strings.HasSuffix(refused.verdict.Reason, "all sandboxes of this host share this limit") {
-		t.Errorf("the reason does not say whose limit it is: %s", refused.verdict.Reason)
-	}
+	err := f.connect()
+	f.end(cmp.Or(err, errOver))
+	return err
 }
 
 var errOver = errors.New("over")
@@ -187,15 +197,13 @@ func TestHostPerSecond(t *testing.T) {
 		g := gatewaysOfOneHost(t, 2, HostLimits{PerSecond: 3})
 		n := 0
 		wantPerSecond(t, 3, func() bool {
-			f, refused := g[n%2].newFlow(ssh, 1)
+			err := passing(t, g[n%2])
 			n++
-			if refused != nil {
-				wantRule(t, refused, "limit:host_per_second")
+			if err != nil {
+				wantRule(t, err, "limit:host_per_second")
 				wantRefused(t, g[n%2], "limit:host_per_second")
-				return false
 			}
-			f.end(errOver)
-			return true
+			return err == nil
 		})
 	})
 }
@@ -363,17 +371,11 @@ func TestHostFileDamaged(t *testing.T) {
 					t.Fatal(err)
 				}
 				if c.says != "" {
-					another, refused := g.newFlow(ssh, 1)
-					if refused == nil {
-						another.end(errOver)
-						f.end(errOver)
-						t.Fatal("a connection was admitted")
+					err := passing(t, g)
+					wantRule(t, err, "limit:host")
+					if err == nil || !strings.Contains(err.Error(), c.says) {
+						t.Errorf("it says %v", err)
 					}
-					wantRule(t, refused, "limit:host")
-					if !strings.Contains(refused.Error(), c.says) {
-						t.Errorf("it says %s", refused)
-					}
-					another.record(refused)
 					n, err := f.outside.Write(make([]byte, 100))
 					wantRule(t, err, "limit:host")
 					if n != 0 {
@@ -421,6 +423,58 @@ func TestHostFileStaysLocked(t *testing.T) {
 		}
 		begin(t, g).end(errOver)
 	})
+}
+
+// While one connection waits for the file, others are judged, the policy changes
+// and what has ended is on record.
+func TestHostFileIsWaitedForAside(t *testing.T) {
+	for name, waits := range map[string]func(*testing.T, *Gateway, *flow) *flow{
+		"connect": func(t *testing.T, g *Gateway, open *flow) *flow {
+			connecting(t, g, ssh)
+			return open
+		},
+		"end": func(_ *testing.T, g *Gateway, open *flow) *flow {
+			go open.end(errOver)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "shared")
+				g, e := simulated(t, Options{Host: &stillHost{}, HostMeter: hostMeter(t, path, HostLimits{})}, anySSH)
+				open := begin(t, g)
+				other, err := openHostFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer other.close()
+				if err := other.lock(); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				open = waits(t, g, open)
+				synctest.Wait()
+				if ended := open == nil; ended != (len(e.get()) == 1) {
+					t.Fatalf("recorded %+v", e.get())
+				}
+				another, refused := g.newFlow(ssh, 1)
+				if refused != nil {
+					t.Fatal(refused)
+				}
+				g.SetPolicy(nil)
+				wantRule(t, context.Cause(another.ctx), policy.RuleDefault)
+				another.end(nil)
+				g.Flush()
+				if list := e.get(); time.Since(start) != 0 || list[len(list)-1].Rule != policy.RuleDefault {
+					t.Errorf("it took %v, and is recorded as %+v", time.Since(start), list)
+				}
+				time.Sleep(2 * hostPatience)
+				if open != nil {
+					open.end(nil)
+				}
+			})
+		})
+	}
 }
 
 func TestHostFileIsFull(t *testing.T) {

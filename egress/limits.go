@@ -150,8 +150,8 @@ func (m *meter) set(l Limits) {
 	m.limits = l
 }
 
-// admit counts one more connection, or says why there may not be one. Who is
-// admitted calls release once.
+// admit counts one more connection of the sandbox, or says why there may not be
+// one. Who is admitted calls release once.
 func (m *meter) admit() *refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,15 +164,11 @@ func (m *meter) admit() *refusal {
 	if !m.rate.Allow() {
 		return overLimit("per_second", "more than %d new connections per second", m.limits.PerSecond)
 	}
-	if r := m.host.admit(); r != nil {
-		return r
-	}
 	m.open++
 	return nil
 }
 
 func (m *meter) release() {
-	m.host.release()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open--

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -354,6 +355,36 @@ func TestHalfOpenDNS(t *testing.T) {
 	if sum != syns { // those that asked nothing are recorded too
 		t.Errorf("%d attempts recorded, want %d", sum, syns)
 	}
+}
+
+// A SYN that waits for the file that all sandboxes share holds no packet up, and
+// no change of the policy.
+func TestLockedHostFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "shared")
+	m, err := egress.OpenHostMeter(path, egress.HostLimits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	w, rec := newWireWith(t, egress.Options{Host: newAway(), HostMeter: m, Policy: compile(t, policy.Document{
+		Rules: []policy.Rule{{CIDR: far4, Ports: []int{22}, Proto: "tcp"}}})})
+	w.g.Open(true)
+	other, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.FcntlFlock(other.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Len: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.send(ip4(s4, far4, header.TCPProtocolNumber, syn(22)))
+	prompt(t, "what came after the SYN", w.silent)
+	prompt(t, "a change of the policy", func() { w.g.SetPolicy(nil) })
+	other.Close() // gives the lock back
+	rec.wait(t, func(a egress.Attempt) bool {
+		return a.Port == 22 && a.Verdict == "deny" && a.Rule == policy.RuleDefault
+	})
 }
 
 // When the device is gone the gateway says so.
