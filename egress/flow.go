@@ -70,7 +70,7 @@ type flow struct {
 
 	judged // under gateway.mu, as long as others can see the flow
 
-	carried atomic.Int64 // when bytes last went either way, in Unix nanoseconds
+	carried atomic.Int64 // when bytes last went either way, in nanoseconds after begin
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // what abort resets; nil once it did

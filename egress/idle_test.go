@@ -51,6 +51,27 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// When something was carried is told by the clock that nobody sets, from the
+// flow's own begin.
+func TestIdleByMonotonicClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := simulated(t, Options{Host: &stillHost{}}, anySSH)
+		f := begin(t, g)
+		time.Sleep(10 * time.Second)
+		if _, err := f.outside.Write([]byte("keep")); err != nil {
+			t.Fatal(err)
+		}
+		if at := time.Duration(f.carried.Load()); at != 10*time.Second {
+			t.Errorf("carried %v after the begin", at)
+		}
+		time.Sleep(time.Second)
+		if d := f.quiet(); d != time.Second {
+			t.Errorf("quiet for %v", d)
+		}
+		f.end(errors.New("over"))
+	})
+}
+
 // A limit that stands for none ends nothing.
 func TestIdleForAsLongAsCanBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"syscall"
-	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -100,7 +99,7 @@ func (c *counted) Write(b []byte) (int, error) {
 		n, err = c.Conn.Write(b[:may])
 		m.unsend(may - n)
 		c.f.out.Add(int64(n))
-		c.f.carried.Store(time.Now().UnixNano())
+		c.f.carries()
 	}
 	if err == nil && over != nil {
 		c.f.abort(over)
@@ -113,7 +112,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	may, over := c.f.gateway.meter.receive(n)
 	if c.f.in.Add(int64(may)); may > 0 {
-		c.f.carried.Store(time.Now().UnixNano())
+		c.f.carries()
 	}
 	if over != nil {
 		c.f.abort(over)
