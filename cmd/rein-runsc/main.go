@@ -1,6 +1,7 @@
 // Command rein-runsc is the gVisor OCI runtime, built from the module that
 // go.mod pins, so that a machine needs nothing but rein's own binaries. It
-// differs from runsc in one thing: programs inside cannot make user namespaces.
+// differs from runsc in two things: programs inside can make neither user
+// namespaces nor sockets of ICMP.
 //
 // It must be linked statically: the runtime re-executes itself inside an
 // empty root directory, where no dynamic loader exists.
@@ -19,6 +20,7 @@ import (
 func main() {
 	for _, t := range []*kernel.SyscallTable{linux.AMD64, linux.ARM64} {
 		refuseUserNamespaces(t)
+		refusePingSockets(t)
 	}
 	holdRoom()
 	maincli.Main()

@@ -183,6 +183,12 @@ func network() []Trial {
 	} {
 		list = append(list, Trial{Name: s.name, Want: Want{Runc: "EPERM", GVisor: s.gvisor}, Control: Own, Works: s.works, do: socket(s.family, s.kind, s.proto)})
 	}
+	for _, s := range []struct {
+		name          string
+		family, proto int
+	}{{"a ping socket", unix.AF_INET, unix.IPPROTO_ICMP}, {"a ping socket, IPv6", unix.AF_INET6, unix.IPPROTO_ICMPV6}} {
+		list = append(list, Trial{Name: s.name, Want: Want{Runc: "EACCES", GVisor: "EACCES"}, Control: Own, do: pingSocket(s.family, s.proto)})
+	}
 	return in("The network", append(list,
 		Trial{Name: "another address, by netlink", Want: perm, Control: Own, do: addAddress},
 		Trial{Name: "mark packets", Want: perm, Control: Own, do: markPackets},

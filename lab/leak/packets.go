@@ -79,9 +79,8 @@ func (a Aim) packets() []way {
 	}
 	none := []Outcome{Forbidden, Unsupported, Unreachable, Reset}
 	list := []way{
-		// gVisor's stack tells a ping socket of no error.
-		socket("icmp echo", unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP, v4, append(none, Silent)),
-		socket("icmp echo by IPv6", unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6, v6, append(none, Silent)),
+		socket("icmp echo", unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP, v4, none),
+		socket("icmp echo by IPv6", unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6, v6, none),
 		socket("icmp by a raw socket", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP, v4, none),
 		socket("icmp by a raw socket, IPv6", unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, v6, none),
 		socket("udp by a raw socket", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP, v4, none),
