@@ -146,6 +146,34 @@ func TestUpgradedHalfClosed(t *testing.T) {
 	}
 }
 
+// What was upgraded through the proxy ends with its flow, also where the server has
+// ended its direction and the client is silent.
+func TestUpgradedIsAborted(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	ns, g, rec := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com"))})
+	upgrades(t, out, func(c net.Conn, in io.Reader) {
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
+		_, _ = io.Copy(io.Discard, in)
+	})
+	c, in := toProxy(t, ns)
+	send(t, c, "GET http://web.example.com/ HTTP/1.1\r\nHost: web.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != 101 {
+		t.Fatalf("%+v %v", res, err)
+	}
+	if b, err := io.ReadAll(in); err != nil || len(b) != 0 {
+		t.Errorf("came: %q %v", b, err)
+	}
+	g.SetPolicy(nil)
+	rec.wait(t, verdictOf("deny", "web.example.com"))
+	if _, err := io.WriteString(c, "x"); err != nil {
+		wantReset(t, err)
+		return
+	}
+	_, err := c.Read(make([]byte, 1))
+	wantReset(t, err)
+}
+
 // Half an answer does not look like a whole one: not through the proxy, and not
 // where its end is that of the connection.
 func TestCutAnswer(t *testing.T) {

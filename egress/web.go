@@ -182,7 +182,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.refuse(rw, r, err)
 		return
 	}
-	w.proxy.ServeHTTP(&answer{rw, isWebSocket(r.Header)}, r)
+	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header)}, r)
 }
 
 func (w *web) judge(r *http.Request) *refusal {
@@ -292,6 +292,7 @@ func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
 // adds to the answers of its own handlers.
 type answer struct {
 	http.ResponseWriter
+	f      *flow
 	tunnel bool // was asked for: what follows the request is no HTTP
 }
 
@@ -320,13 +321,30 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &upgraded{c.(*framed), rw.Reader}, rw, nil
+	u := &upgraded{c.(*framed), rw.Reader, a.f}
+	if u.proxied() && !a.f.watch(u.Conn) {
+		return nil, nil, context.Cause(a.f.ctx)
+	}
+	return u, rw, nil
 }
 
 // upgraded is a client's connection that speaks HTTP no longer.
 type upgraded struct {
 	*framed // whose CloseWrite is what a server's end of its direction becomes
 	buf     *bufio.Reader
+	f       *flow
+}
+
+// proxied reports whether the connection is one to the proxy, which a flow that
+// is aborted has reset for as long as it carries nothing else.
+func (u *upgraded) proxied() bool { return u.f.inside == nil }
+
+// Close ends what was upgraded.
+func (u *upgraded) Close() error {
+	if u.proxied() {
+		u.f.forget(u.Conn)
+	}
+	return u.framed.Close()
 }
 
 func (u *upgraded) Read(p []byte) (int, error) { return u.buf.Read(p) }
