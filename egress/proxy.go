@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -72,15 +73,29 @@ type proxyConn struct {
 	from   uint16
 	socket Socket
 
-	web *web // of the last request's host; nil for none
+	idle atomic.Pointer[web] // the last request's; who takes it out has to end it
+}
+
+// keep has w wait for the next request, unless its flow has to end.
+func (p *proxyConn) keep(w *web) {
+	p.idle.Store(w)
+	if w.f.ctx.Err() != nil {
+		p.drop(w)
+	}
+}
+
+// drop ends w if it waits: it gives its place back at once, not when the client
+// says something.
+func (p *proxyConn) drop(w *web) {
+	if p.idle.CompareAndSwap(w, nil) {
+		w.end()
+	}
 }
 
 // leave ends the connection to the last request's host.
 func (p *proxyConn) leave() {
-	if p.web != nil {
-		p.web.close()
-		p.web.f.end(nil)
-		p.web = nil
+	if w := p.idle.Swap(nil); w != nil {
+		w.end()
 	}
 }
 
@@ -180,15 +195,28 @@ func (p *proxyConn) answer(rw http.ResponseWriter, r *http.Request, to endpoint,
 // forward carries one request, over the connection of the one before when it
 // leads to the same place.
 func (p *proxyConn) forward(rw http.ResponseWriter, r *http.Request, to endpoint) {
-	if p.web == nil || p.web.f.to != to || p.web.f.ctx.Err() != nil {
-		p.leave()
+	w := p.idle.Swap(nil)
+	if w != nil && (w.f.to != to || w.f.ctx.Err() != nil) {
+		w.end()
+		w = nil
+	}
+	if w == nil {
 		f := p.open(rw, r, to)
 		if f == nil {
 			return
 		}
-		p.web = newWeb(f)
+		w = newWeb(f)
+		w.aborted = context.AfterFunc(f.ctx, func() { p.drop(w) })
 	}
-	p.web.ServeHTTP(rw, r)
+	defer p.keep(w)
+	w.ServeHTTP(rw, r)
+}
+
+// end ends the web's flow, too.
+func (w *web) end() {
+	w.aborted()
+	w.close()
+	w.f.end(nil)
 }
 
 // connect makes the rest of the connection one to a host, which is served as if

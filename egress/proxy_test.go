@@ -316,6 +316,31 @@ func TestProxyAsks(t *testing.T) {
 	}
 }
 
+// A connection that the proxy keeps for a next request ends with what allowed it:
+// it takes no place until its client says something.
+func TestProxyIdleIsNarrowed(t *testing.T) {
+	t.Parallel()
+	out := newAway()
+	ns, g, rec := owned(t, egress.Options{Host: out, Policy: compile(t, httpTo("web.example.com")), Limits: egress.Limits{Connections: 1}})
+	say := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
+	out.plain(t, "web.example.com", "93.184.215.14:80", say)
+	out.plain(t, "www.example.com", "93.184.215.15:80", say)
+	c, in := toProxy(t, ns)
+	const get = "GET http://web.example.com/ HTTP/1.1\r\nHost: web.example.com\r\n\r\n"
+	if res, text := ask(t, c, in, "GET", get); res.StatusCode != 200 {
+		t.Fatalf("status %d, %s", res.StatusCode, text)
+	}
+	g.SetPolicy(compile(t, httpTo("www.example.com")))
+	rec.wait(t, verdictOf("deny", "web.example.com"))
+	c2, in2 := toProxy(t, ns)
+	if res, text := ask(t, c2, in2, "GET", "GET http://www.example.com/ HTTP/1.1\r\nHost: www.example.com\r\n\r\n"); res.StatusCode != 200 {
+		t.Errorf("status %d, %s", res.StatusCode, text)
+	}
+	if res, text := ask(t, c, in, "GET", get); res.StatusCode != 403 {
+		t.Errorf("status %d, %s", res.StatusCode, text)
+	}
+}
+
 // Connections to the proxy are bounded, and those that say nothing cost nobody
 // outside anything.
 func TestProxyConnections(t *testing.T) {

@@ -145,6 +145,7 @@ type web struct {
 	f         *flow
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
+	aborted   func() bool // stops what waits for the flow's end; of the gateway's proxy
 
 	mu    sync.Mutex
 	first net.Conn // made with the flow and not used yet
