@@ -34,7 +34,7 @@ func newResolver(o HostOptions) (*resolver, error) {
 		return nil, err
 	}
 	r := &resolver{hosts: parseHosts(hosts), exchange: exchange,
-		slots: make(chan struct{}, maxLookups), cache: map[string]*cached{}}
+		slots: make(chan struct{}, maxLookups), services: make(chan struct{}, maxHTTPS), cache: map[string]*cached{}}
 	if err := r.configure(conf); err != nil {
 		return nil, err
 	}

@@ -75,10 +75,10 @@ func (c *serviceCache) put(name string, list []Service, ttl time.Duration) {
 
 // Services implements Services. A name that stands in the hosts file has none.
 func (s *System) Services(ctx context.Context, name string) ([]Service, time.Duration) {
-	return s.resolver.services(ctx, name)
+	return s.resolver.lookupServices(ctx, name)
 }
 
-func (r *resolver) services(ctx context.Context, name string) ([]Service, time.Duration) {
+func (r *resolver) lookupServices(ctx context.Context, name string) ([]Service, time.Duration) {
 	if r.local(name) != nil || !isHostName(name) {
 		return nil, minTTL
 	}
@@ -86,8 +86,8 @@ func (r *resolver) services(ctx context.Context, name string) ([]Service, time.D
 		return list, left
 	}
 	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
+	case r.services <- struct{}{}:
+		defer func() { <-r.services }()
 	case <-ctx.Done():
 		return nil, failureTTL
 	}

@@ -57,15 +57,38 @@ func TestServices(t *testing.T) {
 		"many":           {strings.Repeat("a.example. 60 IN HTTPS 1 .\n", 20), strings.TrimSuffix(strings.Repeat("1[] ", maxServices), " ")},
 	} {
 		z := &zone{data: map[string]string{"a.example HTTPS": c.data}}
-		got, ttl := z.resolver().services(t.Context(), "a.example")
+		got, ttl := z.resolver().lookupServices(t.Context(), "a.example")
 		if said(got) != c.want || ttl < minTTL || ttl > maxTTL {
 			t.Errorf("%s: %q for %v, want %q", what, said(got), ttl, c.want)
 		}
 	}
 	z := &zone{data: map[string]string{"localhost HTTPS": "localhost. 60 IN HTTPS 1 ."}}
-	if got, _ := z.resolver().services(t.Context(), "localhost"); got != nil || z.questions() > 0 {
+	if got, _ := z.resolver().lookupServices(t.Context(), "localhost"); got != nil || z.questions() > 0 {
 		t.Errorf("the host itself: %v", got)
 	}
+}
+
+// Lookups of HTTPS records that take their time hold no address up.
+func TestServicesAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{data: map[string]string{"a.example A": "a.example. 60 IN A 192.0.2.1"}}
+		r := z.resolver()
+		r.exchange = func(ctx context.Context, server netip.AddrPort, q dns.Question) (*dns.Msg, error) {
+			if q.Qtype == dns.TypeHTTPS {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return z.exchange(ctx, server, q)
+		}
+		for i := range 2 * maxLookups {
+			go r.lookupServices(t.Context(), fmt.Sprintf("%d.example", i))
+		}
+		synctest.Wait()
+		start := time.Now()
+		if addrs, err := r.lookup(t.Context(), "a.example"); err != nil || text(addrs) != "192.0.2.1" || time.Since(start) != 0 {
+			t.Errorf("%v, %v, after %v", addrs, err, time.Since(start))
+		}
+	})
 }
 
 // What is known is not asked for again before its time, and failures neither.
@@ -79,7 +102,7 @@ func TestServicesCache(t *testing.T) {
 			asked int
 		}{{"a.example", 0, 1}, {"a.example", 59 * time.Second, 1}, {"a.example", time.Second, 2}, {"b.example", 0, 2 + r.attempts}, {"b.example", minTTL - 1, 2 + r.attempts}} {
 			time.Sleep(c.after)
-			_, _ = r.services(t.Context(), c.name)
+			_, _ = r.lookupServices(t.Context(), c.name)
 			if n := z.questions(); n != c.asked {
 				t.Errorf("%s after %v: %d questions, want %d", c.name, c.after, n, c.asked)
 			}
@@ -118,9 +141,9 @@ func FuzzServices(f *testing.F) {
 			return
 		}
 		r := &resolver{servers: make([]netip.AddrPort, 1), try: time.Second, attempts: 1,
-			slots: make(chan struct{}, 1), cache: map[string]*cached{},
+			services: make(chan struct{}, 1), cache: map[string]*cached{},
 			exchange: func(context.Context, netip.AddrPort, dns.Question) (*dns.Msg, error) { return m, nil }}
-		list, ttl := r.services(t.Context(), "a.example")
+		list, ttl := r.lookupServices(t.Context(), "a.example")
 		if len(list) > maxServices || ttl < minTTL || ttl > maxTTL {
 			t.Fatalf("%v for %v", list, ttl)
 		}

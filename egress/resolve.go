@@ -49,8 +49,9 @@ type resolver struct {
 	attempts int           // rounds over the servers
 	hosts    map[string][]netip.Addr
 	exchange exchangeFunc
-	slots    chan struct{} // one for each lookup
+	slots    chan struct{} // one for each lookup of addresses
 	https    serviceCache
+	services chan struct{} // one for each lookup of HTTPS records, which connections do not wait for
 
 	mu    sync.Mutex
 	cache map[string]*cached

@@ -78,7 +78,7 @@ func (z *zone) resolver(servers ...string) *resolver {
 		servers = []string{"192.0.2.1:53"}
 	}
 	r := &resolver{try: time.Second, attempts: 2, exchange: z.exchange,
-		slots: make(chan struct{}, maxLookups), cache: map[string]*cached{}}
+		slots: make(chan struct{}, maxLookups), services: make(chan struct{}, maxHTTPS), cache: map[string]*cached{}}
 	for _, s := range servers {
 		r.servers = append(r.servers, netip.MustParseAddrPort(s))
 	}
