@@ -221,6 +221,30 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// A port that is used again is known for as long after its last use.
+func TestKnownAgain(t *testing.T) {
+	t.Parallel()
+	k := newKnown()
+	again, open := idFrom(1), idFrom(2)
+	for _, id := range []stack.TransportEndpointID{again, open} {
+		k.add(id)
+		k.over(id)
+	}
+	k.add(open)
+	k.add(again)
+	k.over(again)
+	for port := range uint16(lastKnown - 1) {
+		k.over(idFrom(1000 + port))
+	}
+	if !k.has(again) || !k.has(open) {
+		t.Errorf("what ended last is known: %t, what is open: %t", k.has(again), k.has(open))
+	}
+	k.over(idFrom(0))
+	if k.has(again) || !k.has(open) || len(k.ids) != lastKnown+1 {
+		t.Errorf("known for ever: %t, open: %t, of %d", k.has(again), k.has(open), len(k.ids))
+	}
+}
+
 func idFrom(port uint16) stack.TransportEndpointID {
 	return stack.TransportEndpointID{LocalPort: 443, RemotePort: port}
 }

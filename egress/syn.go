@@ -128,31 +128,34 @@ const lastKnown = 4096
 // ended. Segments of theirs may come after they were reset.
 type known struct {
 	mu    sync.Mutex
-	ids   map[stack.TransportEndpointID]struct{}
-	ended []stack.TransportEndpointID // a ring, once it is full
+	ids   map[stack.TransportEndpointID]int // its last place in ended; stillOpen while it has not
+	ended []stack.TransportEndpointID       // a ring, once it is full
 	next  int
 }
 
-func newKnown() *known { return &known{ids: map[stack.TransportEndpointID]struct{}{}} }
+const stillOpen = -1
+
+func newKnown() *known { return &known{ids: map[stack.TransportEndpointID]int{}} }
 
 func (k *known) add(id stack.TransportEndpointID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.ids[id] = struct{}{}
+	k.ids[id] = stillOpen
 }
 
 // over keeps id in place of the one that ended longest ago.
 func (k *known) over(id stack.TransportEndpointID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.ids[id] = struct{}{}
 	if len(k.ended) < lastKnown {
+		k.ids[id] = len(k.ended)
 		k.ended = append(k.ended, id)
 		return
 	}
-	if old := k.ended[k.next]; old != id {
+	if old := k.ended[k.next]; k.ids[old] == k.next { // else its port was used again
 		delete(k.ids, old)
 	}
+	k.ids[id] = k.next
 	k.ended[k.next] = id
 	k.next = (k.next + 1) % lastKnown
 }
