@@ -274,7 +274,11 @@ func (m *HostMeter) ensure(out, both int64) error {
 	return err
 }
 
-func (a *advance) holds(hour, n int64) bool { return n == 0 || a.hour == hour && a.left >= n }
+// holds reports whether a has n bytes of this hour, or of the next: it is the
+// file's where a clock was put back, see age.
+func (a *advance) holds(hour, n int64) bool {
+	return n == 0 || (a.hour == hour || a.hour == hour+1) && a.left >= n
+}
 
 // take fills a with n bytes and some more, or what is left below the limit.
 func (a *advance) take(hour int64, d *day, n, limit int64) {

@@ -325,6 +325,37 @@ func TestHostClockPutBack(t *testing.T) {
 	}
 }
 
+// Where the file's hour is yet to come, what was taken in advance is used without
+// looking at the file.
+func TestHostBytesOfClockPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shared")
+		m := hostMeter(t, path, HostLimits{})
+		g, _ := simulated(t, Options{Host: &stillHost{}, HostMeter: m}, anySSH)
+		f := begin(t, g)
+		defer f.end(errOver)
+		if err := m.file.change(func(c *hostCounts) error { c.Hour++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		send := func() (int, error) { return f.outside.Write(make([]byte, 10)) }
+		if _, err := send(); err != nil {
+			t.Fatal(err)
+		}
+		other, err := openHostFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.close()
+		if err := other.lock(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if n, err := send(); n != 10 || err != nil || time.Since(start) != 0 {
+			t.Errorf("%d bytes were sent after %v: %v", n, time.Since(start), err)
+		}
+	})
+}
+
 // A file that cannot be trusted opens nothing.
 func TestHostFileDamaged(t *testing.T) {
 	t.Parallel()
