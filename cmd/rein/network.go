@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/egress"
@@ -204,11 +205,14 @@ func readCA(file string) ([]byte, error) {
 		return nil, nil
 	}
 	const hint = "check egress: upstream_ca: in the configuration"
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not hold us
 	if err != nil {
 		return nil, usage(hint, "the certificates of the upstream proxy cannot be read: %s", err)
 	}
 	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, usage(hint, "%s is not a regular file", file)
+	}
 	ca, err := io.ReadAll(io.LimitReader(f, maxCA+1))
 	switch {
 	case err != nil:
