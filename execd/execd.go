@@ -19,9 +19,9 @@ import (
 // Port is the port execd listens on inside a sandbox (OpenSandbox's default).
 const Port = 44772
 
-// PauseTimeout is how long processes may take to stop. One that waits for a disk
-// does not stop before it has its answer.
-const PauseTimeout = 5 * time.Second
+// PauseTimeout is how long processes may take to stop: milliseconds, but on a
+// machine that has no time for them.
+const PauseTimeout = 10 * time.Second
 
 // ClearTimeout is how long a Clear may take.
 const ClearTimeout = 15 * time.Second
@@ -305,4 +305,7 @@ type Socket struct{ Local, Remote netip.AddrPort }
 type PortOwner struct {
 	Port int    `json:"port"`
 	ID   string `json:"id,omitempty"`
+	// Lasting says that of a connection, asked for by both ends, the command is
+	// known that made it, and for a second at least, however soon they end.
+	Lasting bool `json:"lasting,omitempty"`
 }

@@ -82,7 +82,7 @@ func (r *registry) interruptAll(reason string) []Process {
 // cannot run cannot fork, so that nothing is born behind the list's back. What
 // resists the stop is killed all the same, again and again until nothing is left.
 func (m *OS) Clear(ctx context.Context, begun func()) (ended int, err error) {
-	stopping, cancel := context.WithTimeout(ctx, execd.PauseTimeout)
+	stopping, cancel := context.WithTimeout(ctx, execd.ClearTimeout/3)
 	stopErr := m.Stop(stopping)
 	cancel()
 	if stopErr == nil {

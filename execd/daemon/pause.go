@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -131,16 +129,18 @@ func (m *OS) Stop(ctx context.Context) error {
 	for _, p := range list {
 		before[p.pid] = p.stopped
 	}
-	signalled, still := map[int]bool{}, false
-	seen := halts{still: map[int]bool{}, woken: map[int]int{}, taken: map[int]int{}}
+	sent, seen, still := halts{}, wakings{}, false
+	late, limit := time.Now().Add(execd.PauseTimeout/4), maxWakings
 	for wait := time.Millisecond; err == nil; wait = min(2*wait, 50*time.Millisecond) {
-		seen.take(list, signalled)
-		awake := stopThose(list, signalled)
-		seen.look(m, list, awake, signalled)
+		awake, woken := sent.stop(list)
+		if time.Now().After(late) {
+			limit = lateWakings
+		}
+		m.weary(seen, woken, limit)
 		running := len(awake)
 		if running == 0 && still {
 			m.stopped = before
-			m.watchOver()
+			m.watchOver(sent)
 			return nil
 		}
 		if still = running == 0; still {
@@ -160,51 +160,6 @@ func (m *OS) Stop(ctx context.Context) error {
 	return fmt.Errorf("stop the commands: %w", err)
 }
 
-// stopThose stops what runs and returns the processes that did. One that waits
-// in the kernel where no signal reaches it, for a disk or for a child of
-// vfork(2), is as good as stopped once it has the signal.
-func stopThose(list []procStat, signalled map[int]bool) (running []procStat) {
-	for _, p := range list {
-		if !runs(p, signalled[p.pid]) {
-			continue
-		}
-		running = append(running, p)
-		signalled[p.pid] = true
-		unix.Kill(p.pid, unix.SIGSTOP) // an error means that it has ended
-	}
-	return running
-}
-
-// runs reports whether a thread of a process runs, or may at any time.
-func runs(p procStat, signalled bool) bool {
-	dir := "/proc/" + strconv.Itoa(p.pid) + "/task/"
-	tasks, err := os.ReadDir(dir)
-	if err != nil { // over, or under gVisor one whose first thread has ended
-		return !p.zombie && !signalled
-	}
-	buf := make([]byte, 1024)
-	for _, t := range tasks {
-		b, err := readInto(dir+t.Name()+"/stat", buf)
-		if err != nil {
-			continue // it has ended
-		}
-		end := bytes.LastIndexByte(b, ')')
-		if end < 0 || end+2 >= len(b) {
-			return true
-		}
-		switch b[end+2] {
-		case 'T', 't', 'Z', 'X':
-		case 'D':
-			if !signalled {
-				return true
-			}
-		default:
-			return true
-		}
-	}
-	return false
-}
-
 // Continue implements Stopper.
 func (m *OS) Continue() error {
 	m.gate.Lock()
@@ -212,12 +167,14 @@ func (m *OS) Continue() error {
 	m.mu.Lock()
 	w := m.unwatchLocked()
 	m.mu.Unlock()
+	sent := halts{}
 	if w != nil {
 		<-w.done // or it might stop what goes on
+		sent = w.sent
 	}
 	list, err := m.commandProcesses()
 	if err != nil {
-		m.watchOver() // all stay stopped
+		m.watchOver(sent) // all stay stopped
 		return fmt.Errorf("let the commands go on: %w", err)
 	}
 	m.proceed(list, m.stopped)

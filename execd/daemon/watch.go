@@ -3,8 +3,6 @@ package daemon
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +12,6 @@ import (
 // timer that a program has set, or by the kernel to a process group that has
 // lost its parent. The second happens once. A command that does the first again
 // and again is ended, since between a waking and its discovery it runs.
-const (
-	// maxWakings is how often a command may wake in one pause.
-	maxWakings = 3
-	// maxAwake is how often in all it may be found awake: a signal needs its time
-	// on a busy machine. It is half a second at least.
-	maxAwake = 100
-)
 
 // How long nothing is looked for: longer and longer while nothing wakes, and
 // not as long again once something has.
@@ -31,16 +22,19 @@ const (
 )
 
 // watch is a keepStopped that runs.
-type watch struct{ end, done chan struct{} }
+type watch struct {
+	sent      halts
+	end, done chan struct{}
+}
 
-// watchOver starts keepStopped.
-func (m *OS) watchOver() {
+// watchOver starts keepStopped for what has been stopped.
+func (m *OS) watchOver(sent halts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {
-		w := &watch{make(chan struct{}), make(chan struct{})}
+		w := &watch{sent, make(chan struct{}), make(chan struct{})}
 		m.watch = w
-		m.wg.Go(func() { defer close(w.done); m.keepStopped(w.end) })
+		m.wg.Go(func() { defer close(w.done); m.keepStopped(w) })
 	}
 }
 
@@ -56,12 +50,11 @@ func (m *OS) unwatchLocked() *watch {
 }
 
 // keepStopped stops again what wakes, and ends what does so too often.
-func (m *OS) keepStopped(end chan struct{}) {
-	slow := watchSlow
-	signalled, seen := map[int]bool{}, wakings{}
+func (m *OS) keepStopped(w *watch) {
+	slow, seen := watchSlow, wakings{}
 	for wait := watchQuick; ; wait = min(2*wait, slow) {
 		select {
-		case <-end:
+		case <-w.end:
 			return
 		case <-time.After(wait):
 		}
@@ -69,62 +62,36 @@ func (m *OS) keepStopped(end chan struct{}) {
 		if err != nil {
 			continue
 		}
-		awake := stopThose(list, signalled)
-		if seen.idle(awake); len(awake) == 0 {
-			continue
-		}
-		m.weary(seen, awake)
-		slow, wait = watchWary, watchQuick/2
-	}
-}
-
-// waking is what is known of the wakings of a command.
-type waking struct {
-	times, found int
-	last         map[int]bool // the processes that were awake when it was last looked
-}
-
-// wakings are those of a pause, by command; nil: of processes of none.
-type wakings map[*osProcess]*waking
-
-// idle forgets which processes were awake and are not any more.
-func (s wakings) idle(awake []procStat) {
-	now := map[int]bool{}
-	for _, p := range awake {
-		now[p.pid] = true
-	}
-	for _, w := range s {
-		for pid := range w.last {
-			if !now[pid] {
-				delete(w.last, pid)
-			}
+		awake, woken := w.sent.stop(list)
+		if m.weary(seen, woken, maxWakings); len(awake) > 0 {
+			slow, wait = watchWary, watchQuick/2
 		}
 	}
 }
+
+// maxWakings is how often a command may wake in one pause, and lateWakings how
+// often where the pause has not begun in a quarter of its time: the kernel does
+// it once.
+const (
+	maxWakings  = 3
+	lateWakings = 1
+)
+
+// wakings is how often a command was found to have woken; nil: processes of none.
+type wakings map[*osProcess]int
 
 // weary counts the wakings, and ends the commands that have woken too often.
-func (m *OS) weary(seen wakings, awake []procStat) {
-	owners := m.owners(awake)
-	found := map[*osProcess][]procStat{}
-	for _, p := range awake {
-		found[owners[p.pid]] = append(found[owners[p.pid]], p)
+func (m *OS) weary(seen wakings, woken []procStat, limit int) {
+	if len(woken) == 0 {
+		return
 	}
-	for cmd, list := range found {
-		w := seen[cmd]
-		if w == nil {
-			w = &waking{last: map[int]bool{}}
-			seen[cmd] = w
-		}
-		w.found++
-		anew := false
-		for _, p := range list {
-			anew = anew || !w.last[p.pid]
-			w.last[p.pid] = true
-		}
-		if anew {
-			w.times++
-		}
-		if w.times > maxWakings || w.found > maxAwake {
+	owners := m.owners(woken)
+	of := map[*osProcess][]procStat{}
+	for _, p := range woken {
+		of[owners[p.pid]] = append(of[owners[p.pid]], p)
+	}
+	for cmd, list := range of {
+		if seen[cmd]++; seen[cmd] > limit {
 			endWoken(cmd, list)
 		}
 	}
@@ -140,77 +107,6 @@ func endWoken(cmd *osProcess, list []procStat) {
 	for _, p := range list {
 		fmt.Fprintf(os.Stderr, "process %d kept waking while the sandbox was paused, and was killed\n", p.pid)
 		unix.Kill(p.pid, unix.SIGKILL)
-	}
-}
-
-// maxTaken is how often a process may be found awake that has taken its signal:
-// of one with many threads each needs its time to stop, a second on a busy
-// machine.
-const maxTaken = 20
-
-// halts are the processes that were seen to stand still before all of them did,
-// how often each has woken since, and how often each has been awake after it took
-// its signal: SIGCONT takes back one that is still pending, so that what wakes
-// often may never be seen to stand still.
-type halts struct {
-	still map[int]bool
-	woken map[int]int
-	taken map[int]int
-}
-
-// take counts what is awake and has no signal pending. It is asked before what
-// is awake has the next one.
-func (h *halts) take(list []procStat, signalled map[int]bool) {
-	for _, p := range list {
-		if signalled[p.pid] && runs(p, true) && !stopPending(p.pid) && runs(p, true) {
-			h.taken[p.pid]++
-		}
-	}
-}
-
-// stopPending reports whether a process has yet to take a SIGSTOP, and true where
-// nobody says so.
-func stopPending(pid int) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return true
-	}
-	_, rest, ok := strings.Cut(string(b), "\nShdPnd:\t") // of the whole process, as kill(2) sends it
-	mask, _, _ := strings.Cut(rest, "\n")
-	set, err := strconv.ParseUint(mask, 16, 64)
-	return !ok || err != nil || set&(1<<(unix.SIGSTOP-1)) != 0
-}
-
-// look ends what has woken too often for a pause ever to begin. A process that is
-// new, or has not taken its signal yet, has not woken.
-func (h *halts) look(m *OS, list, awake []procStat, signalled map[int]bool) {
-	if len(awake) == 0 {
-		return
-	}
-	var tired []procStat
-	for _, p := range awake {
-		if h.still[p.pid] {
-			delete(h.still, p.pid)
-			h.woken[p.pid]++
-		}
-		if h.woken[p.pid] > maxWakings || h.taken[p.pid] > maxTaken {
-			tired = append(tired, p)
-		}
-	}
-	// Looked at again at once: one that wakes often is awake whenever it is looked
-	// for later.
-	time.Sleep(time.Millisecond)
-	for _, p := range list {
-		if signalled[p.pid] && !runs(p, true) {
-			h.still[p.pid] = true
-		}
-	}
-	if len(tired) == 0 {
-		return
-	}
-	owners := m.owners(tired)
-	for _, p := range tired {
-		endWoken(owners[p.pid], []procStat{p})
 	}
 }
 

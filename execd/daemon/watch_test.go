@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -16,9 +18,9 @@ import (
 )
 
 // wake writes to a file without end, and has timers send SIGCONT after first,
-// and each time after every, as often as that fits in a minute; "0s" is once
-// only. A timer each, because Linux sets a periodic one anew only when its signal
-// arrives, and a stop drops what waits.
+// and each time after every, as often as that fits in 30 s. A timer each,
+// because Linux sets a periodic one anew only when its signal arrives, and a stop
+// drops what waits.
 func wake(first, every string) {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGCONT)
 	at, err := time.ParseDuration(first)
@@ -29,7 +31,7 @@ func wake(first, every string) {
 	if err != nil {
 		panic(err)
 	}
-	for ; at < time.Minute; at += step {
+	for ; at < 30*time.Second; at += step {
 		// struct sigevent: sigev_value, sigev_signo, sigev_notify (0: SIGEV_SIGNAL)
 		event := struct {
 			value         uint64
@@ -43,9 +45,6 @@ func wake(first, every string) {
 		spec := [2]unix.Timespec{1: unix.NsecToTimespec(int64(at))}
 		if _, _, errno := unix.Syscall6(unix.SYS_TIMER_SETTIME, uintptr(id), 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0); errno != 0 {
 			panic(errno)
-		}
-		if step == 0 {
-			break
 		}
 	}
 	for {
@@ -65,7 +64,7 @@ func background(t *testing.T, r *rig, id, first, every string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Run(t.Context(), execd.RunRequest{Command: "exec " + self + " waker " + first + " " + every, Background: true, Cwd: r.work,
+	_, err = r.Run(t.Context(), execd.RunRequest{Command: "echo $$ >pid; exec " + self + " waker " + first + " " + every, Background: true, Cwd: r.work,
 		Rein: &execd.RunOptions{ID: id}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +91,7 @@ func outcome(t *testing.T, r *rig, id string) (o execd.Outcome) {
 // What wakes again and again in a pause runs no further, and is said to have
 // been ended for it. What runs beside it goes on.
 func TestPauseEndsWhatKeepsWaking(t *testing.T) {
-	for _, every := range []string{"10ms", "25ms", "150ms"} {
+	for _, every := range []string{"5ms", "10ms", "25ms", "150ms"} {
 		t.Run(every, func(t *testing.T) {
 			r := serve(t, daemon.OSOptions{})
 			background(t, r, "waker", "25ms", every)
@@ -120,12 +119,24 @@ func TestPauseEndsWhatKeepsWaking(t *testing.T) {
 	}
 }
 
-// What wakes once is stopped again, and goes on after the pause.
+// What wakes once is stopped again, and goes on after the pause. Here the test
+// wakes it.
 func TestPauseSparesWhatWakesOnce(t *testing.T) {
 	r := serve(t, daemon.OSOptions{})
-	background(t, r, "waker", "2s", "0s")
+	background(t, r, "waker", "1h", "1h")
+	b, err := os.ReadFile(r.work + "/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	pause(t, r)
 	paused := size(t, r.work+"/beat")
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "it has woken", func() bool { return size(t, r.work+"/beat") > paused })
 	var before int64
 	eventually(t, "it stands still", func() bool {

@@ -23,7 +23,7 @@ import (
 // controlTimeout bounds one question to a keeper. They are answered from
 // memory, but for a pause and its end, which take execd.PauseTimeout at most and
 // wait for one another.
-const controlTimeout = 10 * time.Second
+const controlTimeout = 2 * execd.PauseTimeout
 
 // connect opens a connection to a sandbox's keeper.
 func (p *Provider) connect(ctx context.Context, op, id string) (net.Conn, error) {
