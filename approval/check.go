@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/command"
+	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/evidence"
 )
 
@@ -142,7 +143,7 @@ func (g *Gate) question(r Request, v Verdict, files map[string]string) Question 
 		Cwd: g.show(r.Cwd), Hash: hashOf(r, files)}
 	if r.Kind == Host {
 		q.Host, q.Domain, q.Port = g.show(r.Host), g.show(domain(r.Host)), r.Port
-		for _, why := range odd(r.Host) {
+		for _, why := range policy.Odd(r.Host) {
 			q.Odd = append(q.Odd, g.show(why))
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"golang.org/x/net/idna"
-
 	"github.com/rein-sh/rein/egress/policy"
 )
 
@@ -15,27 +13,6 @@ func domain(host string) string {
 		return ""
 	}
 	return policy.Registrable(host)
-}
-
-// odd says what of a host's name does not look as if a person had chosen it: a
-// name is sent to its owner by being asked for, and can carry data there.
-func odd(host string) []string {
-	if _, err := policy.ParseAddr(host); err == nil {
-		return nil
-	}
-	var all []string
-	for _, label := range policy.Encoded(host) {
-		all = append(all, label+" looks like data, not like a name")
-	}
-	for label := range strings.SplitSeq(host, ".") {
-		if !strings.HasPrefix(label, "xn--") {
-			continue
-		}
-		if text, err := idna.Display.ToUnicode(label); err == nil && text != label {
-			all = append(all, label+" is shown as "+text+" elsewhere, and may look like another name")
-		}
-	}
-	return all
 }
 
 // hostText is what a person reads of a host: who it belongs to comes first.
@@ -51,7 +28,7 @@ func hostText(r Request) string {
 	if owner := domain(r.Host); owner != "" && owner != r.Host {
 		text = owner + ": " + target
 	}
-	for _, why := range odd(r.Host) {
+	for _, why := range policy.Odd(r.Host) {
 		text += "\nlook at it: " + why
 	}
 	for _, doing := range r.Doing {

@@ -160,8 +160,8 @@ func (a *app) sayExplanation(e policy.Explanation) error {
 	for _, p := range e.Ports {
 		fmt.Fprintf(&b, "  port %-5d %s\n", p.Port, sayVerdict(p.Verdict))
 	}
-	for _, label := range e.Encoded {
-		fmt.Fprintf(&b, "  look at it: %s looks like data, not like a name\n", cleanLine(label))
+	for _, why := range e.Odd {
+		fmt.Fprintf(&b, "  look at it: %s\n", cleanLine(why))
 	}
 	switch {
 	case e.Receives != "":

@@ -3,6 +3,8 @@ package policy
 import (
 	"math"
 	"strings"
+
+	"golang.org/x/net/idna"
 )
 
 // What makes a label look like data. Names that people make up are shorter,
@@ -39,6 +41,27 @@ func Encoded(name string) []string {
 		out = append(out, longest)
 	}
 	return out
+}
+
+// Odd says what of a host's name does not look as if a person had chosen it, for
+// who is asked about it: a label that looks like data, or is shown as another.
+func Odd(host string) []string {
+	if _, err := ParseAddr(host); err == nil {
+		return nil
+	}
+	var all []string
+	for _, label := range Encoded(host) {
+		all = append(all, label+" looks like data, not like a name")
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if !strings.HasPrefix(label, "xn--") {
+			continue
+		}
+		if text, err := idna.Display.ToUnicode(label); err == nil && text != label {
+			all = append(all, label+" is shown as "+text+" elsewhere, and may look like another name")
+		}
+	}
+	return all
 }
 
 func looksEncoded(label string) bool {

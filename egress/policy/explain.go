@@ -16,7 +16,7 @@ type Explanation struct {
 	Rules  []Speaking   `json:"rules,omitempty"` // that speak of the target on any port, in their order
 
 	Registrable string   `json:"registrable,omitempty"` // the part of the name that somebody has registered
-	Encoded     []string `json:"encoded,omitempty"`     // labels that look like data
+	Odd         []string `json:"odd,omitempty"`         // what of the name looks like data, or like another name
 	Receives    string   `json:"receives,omitempty"`    // how others than the host's owner can be sent data through it
 	Known       bool     `json:"known"`                 // whether anything is known about that
 	Notes       []string `json:"notes,omitempty"`
@@ -65,7 +65,7 @@ func (p *Policy) Explain(host string, port uint16, own Ranges) (Explanation, err
 		name = canonical
 		p.named(name, &f)
 		dns := p.Name(name)
-		e.Target, e.DNS, e.Registrable, e.Encoded = name, &dns, Registrable(name), Encoded(name)
+		e.Target, e.DNS, e.Registrable, e.Odd = name, &dns, Registrable(name), Odd(name)
 		e.Receives, e.Known = Receives(name)
 		e.Notes = append(e.Notes, "what it resolves to is judged when it is connected to: addresses that are not public need a rule that names their range")
 	}
