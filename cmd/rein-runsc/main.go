@@ -1,7 +1,7 @@
 // Command rein-runsc is the gVisor OCI runtime, built from the module that
 // go.mod pins, so that a machine needs nothing but rein's own binaries. It
-// differs from runsc in two things: programs inside can make neither user
-// namespaces nor sockets of ICMP.
+// differs from runsc in three things: programs inside can make neither user
+// namespaces nor sockets of ICMP, and the daemon can ask who made a connection.
 //
 // It must be linked statically: the runtime re-executes itself inside an
 // empty root directory, where no dynamic loader exists.
@@ -18,9 +18,12 @@ import (
 )
 
 func main() {
+	made := newConnections()
+	made.offer()
 	for _, t := range []*kernel.SyscallTable{linux.AMD64, linux.ARM64} {
 		refuseUserNamespaces(t)
 		refusePingSockets(t)
+		made.watch(t)
 	}
 	holdRoom()
 	maincli.Main()

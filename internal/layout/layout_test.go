@@ -70,7 +70,7 @@ func TestBreaches(t *testing.T) {
 		{"peer", "secret/peer.go", "package secret\n\nimport (\n\t_ \"example.org/m/audit\"\n\t_ \"github.com/owner/name/part\"\n)\n",
 			"secret (rank 0) imports audit (rank 0)"},
 		{"only", "execd/daemon/s.go", "package daemon\n\nimport _ \"example.org/m/secret\"\n",
-			"execd/daemon imports secret, but of ours it may only import execd, evidence/clue, internal/seccomp"},
+			"execd/daemon imports secret, but of ours it may only import execd, evidence/clue, internal/seccomp, internal/sockdiag"},
 		{"unknown", "gadget/gadget.go", "// Package gadget.\npackage gadget\n",
 			"package gadget has no rank: give it one in the table of docs/architecture.md"},
 		{"comment", "bare/bare.go", "package bare\n", "package bare has no package comment"},
