@@ -209,13 +209,19 @@ func (c *Client) Features(ctx context.Context) (Features, error) {
 // PortOwner returns the id of the command that holds a TCP socket, "" when none
 // does.
 func (c *Client) PortOwner(ctx context.Context, s Socket) (string, error) {
+	o, err := c.Owner(ctx, s)
+	return o.ID, err
+}
+
+// Owner returns all that is known of who holds a TCP socket.
+func (c *Client) Owner(ctx context.Context, s Socket) (PortOwner, error) {
 	q := url.Values{"local": {fmt.Sprint(s.Local.Port())}}
 	if s.Local.IsValid() && s.Remote.IsValid() {
 		q = url.Values{"local": {s.Local.String()}, "remote": {s.Remote.String()}}
 	}
 	var o PortOwner
 	err := c.call(ctx, http.MethodGet, "/rein/port", q, nil, &o)
-	return o.ID, err
+	return o, err
 }
 
 // Pause stops every process of commands and returns when none runs any more.

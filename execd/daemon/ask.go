@@ -230,7 +230,8 @@ func (s *Server) portOwner(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	reply(w, execd.PortOwner{Port: int(about.Local.Port()), ID: id})
+	lasts, ok := s.cfg.Machine.(Rememberer)
+	reply(w, execd.PortOwner{Port: int(about.Local.Port()), ID: id, Lasting: ok && lasts.RemembersMakers()})
 }
 
 // readSocket reads local=N, or local=ADDRESS:N and remote=ADDRESS:N.

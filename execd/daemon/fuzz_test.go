@@ -166,7 +166,7 @@ func FuzzStat(f *testing.F) {
 		innermostPid([]byte(status))
 		parseOOMKills([]byte(status))
 		procSubmounts(status)
-		socketInodes([]byte(status), 80, map[string]bool{})
+		socketInode([]byte(status), 80)
 	})
 }
 

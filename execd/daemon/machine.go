@@ -128,6 +128,14 @@ type PortOwner interface {
 	PortOwner(context.Context, execd.Socket) (id string, err error)
 }
 
+// Rememberer is implemented by machines that may be able to tell who made a
+// connection that has ended.
+type Rememberer interface {
+	// RemembersMakers reports whether this one is known to be. It may become
+	// true with an answer of PortOwner, and stays so.
+	RemembersMakers() bool
+}
+
 // StartError is a start that failed because of what was asked: a missing
 // directory, a user that may not be used, an environment that is too large.
 type StartError struct {

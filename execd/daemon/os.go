@@ -57,7 +57,9 @@ type OS struct {
 	wg     sync.WaitGroup
 
 	wardens atomic.Uint64 // made so far
-	diag    atomic.Bool   // the kernel tells of single sockets, see socketInode
+	diag    atomic.Bool   // the kernel tells of single sockets, see askKernel
+	makers  atomic.Bool   // it tells who made them, also after their end
+	past    past
 
 	gate      sync.RWMutex // read-locked while a command is started
 	stopped   map[int]bool // between Stop and Continue: processes that were stopped already

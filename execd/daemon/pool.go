@@ -102,6 +102,7 @@ func (w *warden) write(payload []byte, fds []int) error {
 // start has the warden start p. On errWardenLost nothing was started.
 func (w *warden) start(p *osProcess, req wardenRequest, fds []int) error {
 	w.mu.Lock()
+	p.began = monotonic()
 	w.cur, w.used, p.warden = p, true, w
 	w.mu.Unlock()
 	if err := w.write(req.append(nil), fds); err != nil {
@@ -165,10 +166,16 @@ func (w *warden) spoilt() bool {
 	return w.used && w.os.opts.Nested
 }
 
-func (w *warden) setFree() {
+// setFree ends the warden's command, and returns it.
+func (w *warden) setFree() *osProcess {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.cur
 	w.cur = nil
-	w.mu.Unlock()
+	if p != nil {
+		w.os.past.add(wardenRun{w.pid, p.id, p.began, monotonic()})
+	}
+	return p
 }
 
 func exitOf(ws syscall.WaitStatus) Exit {
@@ -190,10 +197,7 @@ func (w *warden) lost() {
 		w.killCgroup()
 		defer os.Remove(w.cgroup) // an empty one costs nothing, should it stay
 	}
-	w.mu.Lock()
-	p := w.cur
-	w.cur = nil
-	w.mu.Unlock()
+	p := w.setFree()
 	if p == nil {
 		return
 	}

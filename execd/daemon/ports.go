@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -14,13 +16,17 @@ import (
 	"github.com/rein-sh/rein/execd"
 )
 
-var _ PortOwner = (*OS)(nil)
+var (
+	_ PortOwner  = (*OS)(nil)
+	_ Rememberer = (*OS)(nil)
+)
 
-// PortOwner implements PortOwner: the socket's inode, from the kernel where both
-// its ends are known or from /proc/net/tcp, the process that has it open, the
-// warden above that. It needs CAP_SYS_PTRACE where commands run as another user;
-// a socket that nobody can be seen to hold is nobody's. In a nested pid namespace
-// it works from the outside.
+// PortOwner implements PortOwner. Where the kernel remembers who made the
+// connection, that is the answer. Elsewhere it is the socket's inode, from the
+// kernel where both its ends are known or from /proc/net/tcp, the process that
+// has it open, the warden above that. It needs CAP_SYS_PTRACE where commands run
+// as another user; a socket that nobody can be seen to hold is nobody's. In a
+// nested pid namespace it works from the outside.
 //
 // A connection waits for the answer. So the youngest process is looked at
 // first, which usually is who asks, and what they hold is read of none but
@@ -29,10 +35,38 @@ var _ PortOwner = (*OS)(nil)
 // How much there is to read is the commands' choice: it ends with ctx, so that
 // what nobody waits for any more is not read beside what is asked next.
 func (m *OS) PortOwner(ctx context.Context, s execd.Socket) (string, error) {
-	inodes, err := m.links(s)
-	if err != nil || len(inodes) == 0 {
+	if !s.Local.Addr().IsValid() || !s.Remote.IsValid() {
+		return m.ownerByPort(ctx, int(s.Local.Port()))
+	}
+	known, err := askKernel(s)
+	switch {
+	case err == nil && known.Maker != nil:
+		m.makers.Store(true)
+		return m.maker(*known.Maker), nil
+	case err == nil:
+		m.diag.Store(true)
+		return m.holder(ctx, map[string]bool{socketLink(strconv.FormatUint(uint64(known.Inode), 10)): true})
+	case errors.Is(err, unix.ENOENT) && m.diag.Load(): // a kernel that can tell
+		return "", nil
+	}
+	return m.ownerByPort(ctx, int(s.Local.Port()))
+}
+
+// RemembersMakers implements Rememberer.
+func (m *OS) RemembersMakers() bool { return m.makers.Load() }
+
+// ownerByPort is who holds a socket with the local port.
+func (m *OS) ownerByPort(ctx context.Context, local int) (string, error) {
+	links, err := socketLinks(ctx, local)
+	if err != nil || len(links) == 0 {
 		return "", err
 	}
+	return m.holder(ctx, links)
+}
+
+// holder is the command that holds a socket, by what links of /proc/PID/fd say
+// of it.
+func (m *OS) holder(ctx context.Context, links map[string]bool) (string, error) {
 	pids, err := youngestFirst()
 	if err != nil {
 		return "", fmt.Errorf("port owner: %w", err)
@@ -45,7 +79,7 @@ func (m *OS) PortOwner(ctx context.Context, s execd.Socket) (string, error) {
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		if id := above.command(pid); id != "" && holdsSocket(ctx, pid, inodes) {
+		if id := above.command(pid); id != "" && holdsSocket(ctx, pid, links) {
 			return id, nil
 		}
 	}
@@ -130,64 +164,67 @@ func (a *ancestry) parent(pid int) int {
 	return s.ppid
 }
 
-// links are what links of /proc/PID/fd say of a socket, or of the sockets with
-// its local port.
-func (m *OS) links(s execd.Socket) (map[string]bool, error) {
-	if !s.Local.Addr().IsValid() || !s.Remote.IsValid() {
-		return socketLinks(int(s.Local.Port()))
-	}
-	inode, err := socketInode(s)
-	switch {
-	case err == nil:
-		m.diag.Store(true)
-		return map[string]bool{socketLink(strconv.FormatUint(uint64(inode), 10)): true}, nil
-	case errors.Is(err, unix.ENOENT) && m.diag.Load(): // a kernel that can tell
-		return nil, nil
-	}
-	return socketLinks(int(s.Local.Port()))
-}
-
 func socketLink(inode string) string { return "socket:[" + inode + "]" }
 
 // socketLinks are what links of /proc/PID/fd say of the sockets with a local
-// port.
-func socketLinks(local int) (map[string]bool, error) {
-	inodes := make(map[string]bool)
+// port. It reads until ctx ends.
+func socketLinks(ctx context.Context, local int) (map[string]bool, error) {
+	links := make(map[string]bool)
 	var firstErr error
-	for _, f := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			if firstErr == nil && !os.IsNotExist(err) {
-				firstErr = fmt.Errorf("port owner: %w", err)
-			}
-			continue
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		err := readSockets(ctx, name, local, links)
+		if firstErr == nil && err != nil && !os.IsNotExist(err) {
+			firstErr = fmt.Errorf("port owner: %w", err)
 		}
-		socketInodes(b, local, inodes)
 	}
-	if len(inodes) > 0 {
-		return inodes, nil
+	if len(links) > 0 {
+		return links, nil
 	}
 	return nil, firstErr
 }
 
-// socketInodes adds the links to sockets with the local port, see proc(5).
-func socketInodes(table []byte, port int, inodes map[string]bool) {
-	for line := range bytes.Lines(table) {
-		// Most lines are of other ports: nothing is kept of them.
-		_, rest, _ := bytes.Cut(line, []byte(": "))
-		addr, _, _ := bytes.Cut(rest, []byte(" "))
-		_, hex, ok := bytes.Cut(addr, []byte(":"))
-		if !ok {
-			continue
+// readSockets reads a table of sockets, see proc(5), line by line: 64 Ki sockets
+// are ten megabytes.
+func readSockets(ctx context.Context, name string, local int, links map[string]bool) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return socketTable(ctx, f, local, links)
+}
+
+// socketTable adds the links to sockets with the local port.
+func socketTable(ctx context.Context, table io.Reader, local int, links map[string]bool) error {
+	lines := bufio.NewScanner(table)
+	for lines.Scan() {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		n, err := strconv.ParseUint(string(hex), 16, 16)
-		if err != nil || int(n) != port {
-			continue
-		}
-		if f := bytes.Fields(line); len(f) >= 10 && string(f[9]) != "0" {
-			inodes[socketLink(string(f[9]))] = true
+		if inode := socketInode(lines.Bytes(), local); inode != "" {
+			links[socketLink(inode)] = true
 		}
 	}
+	return lines.Err()
+}
+
+// socketInode is the inode that a line of the table has, when it is of the
+// port. Most lines are of others: nothing is kept of them.
+func socketInode(line []byte, port int) string {
+	_, rest, _ := bytes.Cut(line, []byte(": "))
+	addr, _, _ := bytes.Cut(rest, []byte(" "))
+	_, hex, ok := bytes.Cut(addr, []byte(":"))
+	if !ok {
+		return ""
+	}
+	n, err := strconv.ParseUint(string(hex), 16, 16)
+	if err != nil || int(n) != port {
+		return ""
+	}
+	if f := bytes.Fields(line); len(f) >= 10 && string(f[9]) != "0" {
+		return string(f[9])
+	}
+	return ""
 }
 
 // holdsSocket reads what a process has open until ctx ends.

@@ -23,6 +23,7 @@ type osProcess struct {
 
 	warden *warden // set before Start returns, never changed
 	leader int     // pid of the leader as its warden sees it
+	began  int64   // before its warden was asked for it, see monotonic; set before Start returns
 
 	killed   atomic.Bool // we sent SIGKILL
 	woken    atomic.Bool // because it kept waking in a pause
