@@ -50,7 +50,7 @@ func unchanged(err error) bool {
 	case sandbox.KindInvalid, sandbox.KindUnsupported, sandbox.KindConflict, sandbox.KindNotFound:
 		return true
 	}
-	return false
+	return errors.Is(err, sandbox.ErrUnsent)
 }
 
 // takeBack puts the policy that was in force in again, and ends a run that may

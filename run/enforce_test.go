@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +84,24 @@ func TestUnknownChangeEndsTheRun(t *testing.T) {
 	}
 	if !strings.Contains(strings.Join(rep.Warnings, "\n"), "could not be taken back") {
 		t.Errorf("%q", rep.Warnings)
+	}
+}
+
+// A change of which nothing was sent has changed nothing: it is not taken back, and
+// the run goes on.
+func TestUnsentChange(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	g := &gateway{Provider: o.Provider, fails: fmt.Errorf("%w (%w)",
+		&sandbox.Error{Kind: sandbox.KindUnavailable, Op: "change the network", Err: errors.New("the server is away")}, sandbox.ErrUnsent)}
+	o.Provider = g
+	rep := asking(t, o, func(ctx context.Context, _ *run.Session, c *control.Client) {
+		if _, err := c.Allow(ctx, control.Host{Host: "db.example.com"}); err == nil || strings.Count(err.Error(), "away (nothing was sent)") != 1 {
+			t.Errorf("%v", err)
+		}
+	})
+	if rep.Reason != run.Done || len(rep.NetworkChanges) != 0 || strings.Contains(strings.Join(rep.Warnings, "\n"), "taken back") {
+		t.Errorf("%s, changes %+v, warnings %q", rep.Conclusion, rep.NetworkChanges, rep.Warnings)
 	}
 }
 

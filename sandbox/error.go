@@ -52,6 +52,10 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// ErrUnsent is in the chain of an error before which nothing was sent: what was
+// to change is as it was.
+var ErrUnsent = errors.New("nothing was sent")
+
 // also joins the errors that are not nil to err.
 func also(err error, more ...error) error {
 	for _, m := range more {

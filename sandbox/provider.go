@@ -92,7 +92,8 @@ type Networker interface {
 	// SetNetwork puts d in force in a live sandbox, and returns its generation,
 	// which counts from 1, the policy of the creation. Open connections that d
 	// does not allow are closed before it returns. A d that is invalid, or that
-	// the provider cannot honour, changes nothing.
+	// the provider cannot honour, changes nothing; nor does what fails with
+	// ErrUnsent.
 	SetNetwork(ctx context.Context, id string, d policy.Document) (generation uint64, err error)
 }
 

@@ -106,7 +106,7 @@ func (p *Provider) putPolicy(ctx context.Context, id string, n networkPolicy) er
 	defer cancel()
 	ep, err := p.endpoint(ctx, id, egressPort)
 	if err != nil {
-		return err
+		return unsent{err}
 	}
 	_, err = askPolicy(ctx, ep, &n)
 	return err

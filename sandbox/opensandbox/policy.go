@@ -152,9 +152,11 @@ func (p *Provider) SetNetwork(ctx context.Context, id string, d policy.Document)
 	defer p.changing.Delete(id)
 	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	if r, err := p.get(ctx, op, id); err != nil {
-		return 0, err
-	} else if s := p.info(r).State; s != sandbox.StateRunning {
+	r, err := p.get(ctx, op, id)
+	if err != nil {
+		return 0, fmt.Errorf("%w (%w)", err, sandbox.ErrUnsent)
+	}
+	if s := p.info(r).State; s != sandbox.StateRunning {
 		return fail(sandbox.KindConflict, "", "it is %s", s)
 	}
 	rec, err := p.record(id)
@@ -162,13 +164,15 @@ func (p *Provider) SetNetwork(ctx context.Context, id string, d policy.Document)
 	case errors.Is(err, fs.ErrNotExist):
 		return fail(sandbox.KindUnsupported, "change it on the host that made the sandbox", "what its policy was is known to the host that made it only")
 	case err != nil:
-		return fail(sandbox.KindHost, "", "%w", err)
+		return fail(sandbox.KindHost, "", "%w (%w)", err, sandbox.ErrUnsent)
 	case !p.settled(ctx, id, &rec):
-		return fail(sandbox.KindUnavailable, "", "what became of the last change of its policy is not known")
-	case want.narrows(rec.policy()) != "":
+		return fail(sandbox.KindUnavailable, "", "what became of the last change of its policy is not known (%w)", sandbox.ErrUnsent)
+	}
+	if why := want.narrows(rec.policy()); why != "" {
 		return fail(sandbox.KindUnsupported, "rein sandbox kill "+id+", and create it with the narrower policy",
-			"%s, and a sidecar of OpenSandbox lets open connections go on", want.narrows(rec.policy()))
-	case want.addresses && rec.Network != enforcedNFT:
+			"%s, and a sidecar of OpenSandbox lets open connections go on", why)
+	}
+	if want.addresses && rec.Network != enforcedNFT {
 		return fail(sandbox.KindUnsupported, `set mode = "dns+nft" under [egress] of the server`, "rules about addresses are not kept with enforcement %q", rec.Network)
 	}
 	return p.widen(ctx, op, id, rec, want.networkPolicy)
@@ -198,10 +202,13 @@ func (p *Provider) widen(ctx context.Context, op, id string, rec record, want ne
 	was := rec
 	rec.Next = &want
 	if err := p.keep(id, rec); err != nil {
-		return 0, &sandbox.Error{Kind: sandbox.KindHost, Op: op, Subject: p.opts.StateDir, Err: err}
+		return 0, &sandbox.Error{Kind: sandbox.KindHost, Op: op, Subject: p.opts.StateDir, Err: fmt.Errorf("%w (%w)", err, sandbox.ErrUnsent)}
+	}
+	putErr := p.putPolicy(ctx, id, want)
+	if _, ok := errors.AsType[unsent](putErr); ok {
+		return 0, errors.Join(fmt.Errorf("%w (%w)", p.fault(ctx, op, id, putErr), sandbox.ErrUnsent), p.keep(id, was))
 	}
 	// Where the answer is lost, what is in force says what became of it.
-	putErr := p.putPolicy(ctx, id, want)
 	_, err := p.enforced(ctx, op, id, want)
 	if a, ok := errors.AsType[*answer](putErr); ok && a.Status < 500 { // nothing has changed
 		return 0, errors.Join(p.fault(ctx, op, id, putErr), p.keep(id, was))

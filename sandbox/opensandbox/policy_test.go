@@ -2,6 +2,7 @@ package opensandbox_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -220,8 +221,8 @@ func TestPolicyChangeLost(t *testing.T) {
 		t.Errorf("done, and its answer lost: generation %d, %v", generation, err)
 	}
 	s.Once(opensandboxtest.Policy, lost(false))
-	if _, err := p.SetNetwork(t.Context(), info.ID, b); err == nil {
-		t.Error("a change that was not made is said to be")
+	if _, err := p.SetNetwork(t.Context(), info.ID, b); err == nil || errors.Is(err, sandbox.ErrUnsent) {
+		t.Errorf("a change of which it is not known whether it was made: %v", err)
 	}
 	if generation, err := p.SetNetwork(t.Context(), info.ID, b); err != nil || generation != 3 {
 		t.Errorf("once more: generation %d, %v", generation, err)
@@ -229,5 +230,31 @@ func TestPolicyChangeLost(t *testing.T) {
 	s.Once(opensandboxtest.Policy, opensandboxtest.Answer(400, "text/plain", "no"))
 	if _, err := p.SetNetwork(t.Context(), info.ID, rules(append(b.Rules, policy.Rule{Host: "c.example"})...)); err == nil {
 		t.Error("a change that was refused is said to be made")
+	}
+}
+
+// Of a change that fails before the sidecar was asked for it, that is said, and it
+// can be made later.
+func TestPolicyChangeUnsent(t *testing.T) {
+	s := &opensandboxtest.Server{}
+	h := serve(t, s)
+	p := open(t, h, nil)
+	info, err := p.Create(t.Context(), spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, asked := rules(policy.Rule{Host: "a.example"}), s.Count(opensandboxtest.Policy)
+	for _, route := range []string{opensandboxtest.Get, opensandboxtest.Endpoint} {
+		s.Once(route, opensandboxtest.Refuse(500, "", "away", nil))
+		if _, err := p.SetNetwork(t.Context(), info.ID, d); !errors.Is(err, sandbox.ErrUnsent) || sandbox.KindOf(err) != sandbox.KindHost ||
+			!strings.Contains(err.Error(), "away (nothing was sent)") {
+			t.Errorf("%s: %v", route, err)
+		}
+	}
+	if n := s.Count(opensandboxtest.Policy); n != asked {
+		t.Errorf("the sidecar was asked %d times", n-asked)
+	}
+	if generation, err := p.SetNetwork(t.Context(), info.ID, d); err != nil || generation != 2 {
+		t.Errorf("generation %d, %v", generation, err)
 	}
 }
