@@ -99,7 +99,7 @@ func (f *flow) question() (<-chan struct{}, *refusal) {
 	q := &asked{done: make(chan struct{})}
 	g.asks.open[f.to] = q
 	g.users.Add(1)
-	go g.put(q, f.to, Question{SandboxID: g.opts.SandboxID, Name: f.to.name, Address: f.to.addr, Port: f.to.port,
+	go g.put(q, f, Question{SandboxID: g.opts.SandboxID, Name: f.to.name, Address: f.to.addr, Port: f.to.port,
 		Proto: f.verdict.Proto, Rule: f.verdict.Rule, Reason: f.verdict.Reason, Socket: f.socket})
 	return q.done, nil
 }
@@ -109,17 +109,19 @@ func (f *flow) ungranted(why string) *refusal {
 	return &refusal{policy.Verdict{Rule: f.verdict.Rule, Reason: why}}
 }
 
-// put asks one question and keeps the answer.
-func (g *Gateway) put(q *asked, to endpoint, question Question) {
+// put asks one question, which f was the first to have, and keeps the answer.
+func (g *Gateway) put(q *asked, f *flow, question Question) {
 	defer g.users.Done()
 	ctx, cancel := context.WithTimeout(g.ctx, askTimeout)
 	defer cancel()
+	question.Owner = f.asker(ctx)
 	answer := g.opts.Ask(ctx, question)
 	if answer == policy.Unanswered && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		answer = policy.TimedOut
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	to := f.to
 	delete(g.asks.open, to)
 	switch {
 	case answer == policy.Granted:

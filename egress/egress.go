@@ -86,6 +86,11 @@ type Options struct {
 	// it 100 ms at most. Nil: nobody can tell.
 	Owner func(context.Context, Socket) string
 
+	// OwnerLasts says that Owner can tell who made a connection also when both
+	// have ended, for a second: then no connection that is admitted waits for
+	// it. It is called for each. Nil: it cannot.
+	OwnerLasts func() bool
+
 	// Limits of everything the sandbox sends out and is sent. The zero value
 	// is DefaultLimits().
 	Limits Limits
@@ -145,6 +150,7 @@ type Question struct {
 	Rule      string // of the policy, that says ask
 	Reason    string
 	Socket    Socket // the sandbox's
+	Owner     string // what Options.Owner said of it
 }
 
 // Kind classifies an Error.

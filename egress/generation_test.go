@@ -204,6 +204,67 @@ func TestOwnerTimeout(t *testing.T) {
 	})
 }
 
+// Where the owner can be told later, too, no connection waits for it: it is
+// looked for when the connection is made, or has ended.
+func TestOwnerLasts(t *testing.T) {
+	for name, open := range map[string]time.Duration{"ends at once": 0, "is made": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := make(chan time.Duration, 1)
+				start := time.Now()
+				g, e := simulated(t, Options{Host: &stillHost{}, OwnerLasts: func() bool { return true }, Owner: func(context.Context, Socket) string {
+					asked <- time.Since(start)
+					time.Sleep(ownerTimeout / 2)
+					return "a"
+				}}, anySSH)
+				f := begin(t, g)
+				f.seekOwner()
+				f.awaitOwner()
+				if d := time.Since(start); d != 0 {
+					t.Errorf("the connection waited for the owner for %v", d)
+				}
+				time.Sleep(open)
+				f.end(errors.New("over"))
+				if d := <-asked; d != min(open, ownerDelay) {
+					t.Errorf("looked for the owner after %v", d)
+				}
+				if list := e.get(); len(list) != 1 || list[0].Owner != "a" {
+					t.Errorf("recorded %+v", list)
+				}
+			})
+		})
+	}
+}
+
+// Of a question the owner is looked for at once, and once.
+func TestOwnerOfQuestion(t *testing.T) {
+	for _, lasts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			looked, asked := 0, make(chan Question, 2)
+			start := time.Now()
+			g, e := simulated(t, Options{Host: &stillHost{}, OwnerLasts: func() bool { return lasts },
+				Owner: func(context.Context, Socket) string { looked++; return "a" },
+				Ask:   func(_ context.Context, q Question) policy.Answer { asked <- q; return policy.Granted }}, askSSH)
+			f, refused := g.newFlow(ssh, 40000)
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			f.seekOwner()
+			if err := f.connect(); err != nil {
+				t.Fatal(err)
+			}
+			f.awaitOwner()
+			f.end(errors.New("over"))
+			if q := <-asked; q.Owner != "a" || time.Since(start) != 0 {
+				t.Errorf("asked after %v: %+v", time.Since(start), q)
+			}
+			if list := e.get(); looked != 1 || len(list) != 1 || list[0].Owner != "a" {
+				t.Errorf("looked %d times, recorded %+v", looked, list)
+			}
+		})
+	}
+}
+
 // After a connection nothing of it is known for ever.
 func TestKnown(t *testing.T) {
 	t.Parallel()

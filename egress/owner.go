@@ -13,6 +13,9 @@ const (
 	// ownerPatience how long a connection that could be answered waits for it.
 	ownerTimeout  = time.Second
 	ownerPatience = 100 * time.Millisecond
+	// ownerDelay is how much later it is looked for where that makes no
+	// difference: not beside what makes the connection.
+	ownerDelay = 5 * time.Millisecond
 	// maxOwners are looked for at once, and of refused connections
 	// refusedOwners in a second, so that many refusals do not become as many
 	// questions. A refusal does not wait for its turn.
@@ -66,13 +69,20 @@ func (f *flow) seekOwner() {
 		return
 	}
 	f.sought = make(chan struct{})
-	go f.lookForOwner()
+	delay := ownerDelay
+	if asking || !g.ownerLasts() {
+		delay = 0
+	}
+	go f.lookForOwner(delay)
 }
 
+func (g *Gateway) ownerLasts() bool { return g.opts.OwnerLasts != nil && g.opts.OwnerLasts() }
+
 // awaitOwner returns when the owner is known, or has been waited for: while its
-// connection is not made, a program cannot have ended it and itself.
+// connection is not made, a program cannot have ended it and itself. It is not
+// waited for where that makes no difference.
 func (f *flow) awaitOwner() {
-	if f.sought == nil {
+	if f.sought == nil || f.gateway.ownerLasts() {
 		return
 	}
 	patience := time.NewTimer(ownerPatience)
@@ -84,13 +94,31 @@ func (f *flow) awaitOwner() {
 	}
 }
 
-// lookForOwner finds who holds the flow while it is being made.
-func (f *flow) lookForOwner() {
+// asker is who holds a flow that a question is about: it is looked for once.
+func (f *flow) asker(ctx context.Context) string {
+	switch {
+	case f.sought != nil:
+		<-f.sought
+		return f.owner
+	case f.gateway.opts.Owner != nil: // it was allowed when it began
+		return f.gateway.findOwner(ctx, f.socket)
+	}
+	return ""
+}
+
+// lookForOwner finds who holds the flow, after a time or when it has ended.
+func (f *flow) lookForOwner(delay time.Duration) {
 	g := f.gateway
 	defer g.users.Done()
 	ctx, cancel := context.WithTimeout(g.ctx, ownerTimeout)
 	defer cancel()
 	defer close(f.sought)
+	later := time.NewTimer(delay)
+	defer later.Stop()
+	select {
+	case <-later.C:
+	case <-f.ctx.Done():
+	}
 	select {
 	case g.owners <- struct{}{}:
 		f.owner = g.findOwner(ctx, f.socket)

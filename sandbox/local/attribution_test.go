@@ -5,7 +5,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rein-sh/rein/sandbox"
 )
@@ -55,5 +57,65 @@ func TestShortConnectionsByPort(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Under gVisor it is known who made a connection also when that has ended, and
+// all of its command, before anybody could look: the processes here end without
+// waiting for the connection. Two commands at once are not taken for each other.
+func TestConnectionsOfWhatHasEnded(t *testing.T) {
+	const commands, at, late = 6, 2, 2
+	port := echo(t)
+	p := networked(t, "gvisor")
+	s := connected(t, p, to(port, "yes.test"), nil)
+	leave := fmt.Sprintf(`exec python3 -c "
+import os,socket
+s=socket.socket()
+s.setblocking(False)
+s.connect_ex((socket.gethostbyname('yes.test'),%d))
+os._exit(0)"`, port)
+	ids := make(chan string, commands*at)
+	var all sync.WaitGroup
+	for range at {
+		all.Go(func() {
+			for range commands {
+				r, err := s.Run(t.Context(), sandbox.Command{Shell: leave, Timeout: 20 * time.Second})
+				if err != nil || !r.OK() {
+					t.Errorf("%v: %s", err, r.Stderr.Head)
+				}
+				ids <- r.CallID
+			}
+		})
+	}
+	all.Wait()
+	close(ids)
+	calls := map[string]bool{}
+	for id := range ids {
+		calls[id] = true
+	}
+	found := 0
+	eventually(t, "every connection is on record", func() bool {
+		log, err := p.NetworkRecords(t.Context(), s.ID(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		of := map[string]int{}
+		for _, r := range log.Records {
+			n += int(r.Count)
+			if r.How == sandbox.ByPort {
+				of[r.CallID]++
+			}
+		}
+		for id, n := range of {
+			if !calls[id] || n > 1 {
+				t.Fatalf("%d connections are said to be of %q", n, id)
+			}
+		}
+		found = len(of)
+		return n == commands*at
+	})
+	if found < commands*at-late {
+		t.Errorf("%d of %d connections are attributed by their port", found, commands*at)
 	}
 }

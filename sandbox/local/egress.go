@@ -128,14 +128,14 @@ func (k *keeper) wayOut() (egress.Options, error) {
 			g.Seal()
 		}
 	}
-	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Ask: k.ask, Owner: k.ports.find,
+	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Ask: k.ask, Owner: k.ports.find, OwnerLasts: k.ports.lasts.Load,
 		Limits: c.Limits, HostMeter: k.shared, Record: k.network.record}, nil
 }
 
 // ask puts the gateway's question to an owner.
 func (k *keeper) ask(ctx context.Context, q egress.Question) policy.Answer {
 	out := sandbox.Question{Name: q.Name, Port: int(q.Port), Proto: string(q.Proto), Rule: q.Rule, Reason: q.Reason,
-		CallID: k.ports.find(ctx, q.Socket)}
+		CallID: q.Owner}
 	if q.Address.IsValid() {
 		out.Address = q.Address.String()
 	}
@@ -195,6 +195,7 @@ const portOwnerTimeout = 500 * time.Millisecond
 type portOwner struct {
 	gateway atomic.Pointer[egress.Gateway]
 	client  *execd.Client
+	lasts   atomic.Bool // execd has said that it can tell later, too
 }
 
 func newPortOwner(token string) *portOwner {
@@ -222,11 +223,15 @@ func (p *portOwner) find(ctx context.Context, s egress.Socket) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, portOwnerTimeout)
 	defer cancel()
-	id, err := p.client.PortOwner(ctx, execd.Socket(s))
-	if err != nil || !execd.ValidID(id) {
+	owner, err := p.client.Owner(ctx, execd.Socket(s))
+	if err != nil {
 		return ""
 	}
-	return id
+	p.lasts.Store(owner.Lasting)
+	if !execd.ValidID(owner.ID) {
+		return ""
+	}
+	return owner.ID
 }
 
 func (p *portOwner) close() { p.client.Close() }
