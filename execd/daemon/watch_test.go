@@ -133,11 +133,9 @@ func TestPauseSparesWhatWakesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	pause(t, r)
-	paused := size(t, r.work+"/beat")
-	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil { // it wakes in this call, and may be stopped before it runs
 		t.Fatal(err)
 	}
-	eventually(t, "it has woken", func() bool { return size(t, r.work+"/beat") > paused })
 	var before int64
 	eventually(t, "it stands still", func() bool {
 		before = size(t, r.work+"/beat")
