@@ -16,17 +16,17 @@ import (
 // connections: who made them (sockdiag.AttrMaker). It is there for what the host
 // started in the sandbox, which is the daemon; others find that the kernel has
 // no such protocol.
-type diag struct{ connections *connections }
+type diag struct{ made *sockdiag.Makers }
 
 var _ netlink.Protocol = diag{}
 
-// offer registers the protocol. It must be called before the runtime starts.
-func (c *connections) offer() {
+// tellMakers registers the protocol. It must be called before the runtime starts.
+func tellMakers(made *sockdiag.Makers) {
 	netlink.RegisterProvider(abi.NETLINK_SOCK_DIAG, func(t *kernel.Task) (netlink.Protocol, *syserr.Error) {
 		if t.Parent() != nil {
 			return nil, syserr.ErrProtocolNotSupported
 		}
-		return diag{c}, nil
+		return diag{made}, nil
 	})
 }
 
@@ -52,7 +52,7 @@ func (d diag) ProcessMessage(_ context.Context, _ *netlink.Socket, msg *nlmsg.Me
 	if !ok {
 		return syserr.ErrInvalidArgument
 	}
-	by, ok := d.connections.who(about)
+	by, ok := d.made.Who(about)
 	if !ok {
 		return syserr.ErrNoFileOrDir
 	}

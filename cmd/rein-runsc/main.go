@@ -15,15 +15,17 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
 	"gvisor.dev/gvisor/runsc/cli/maincli"
+
+	"github.com/rein-sh/rein/internal/sockdiag"
 )
 
 func main() {
-	made := newConnections()
-	made.offer()
+	made := sockdiag.NewMakers()
+	tellMakers(made)
 	for _, t := range []*kernel.SyscallTable{linux.AMD64, linux.ARM64} {
 		refuseUserNamespaces(t)
 		refusePingSockets(t)
-		made.watch(t)
+		rememberMakers(t, made)
 	}
 	holdRoom()
 	maincli.Main()
