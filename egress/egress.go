@@ -86,9 +86,10 @@ type Options struct {
 	// it 100 ms at most. Nil: nobody can tell.
 	Owner func(context.Context, Socket) string
 
-	// OwnerLasts says that Owner can tell who made a connection also when both
-	// have ended, for a second: then no connection that is admitted waits for
-	// it. It is called for each. Nil: it cannot.
+	// OwnerLasts says that Owner can tell who made a connection, for a second
+	// after that, also when both have ended: then none that is admitted waits
+	// for it, but requests to the proxy do. It is called for each. Nil: it
+	// cannot.
 	OwnerLasts func() bool
 
 	// Limits of everything the sandbox sends out and is sent. The zero value

@@ -65,6 +65,8 @@ type flow struct {
 	out, in atomic.Int64  // bytes from the sandbox to the host's side, and back
 	owner   string        // what Options.Owner said, once sought is closed
 	sought  chan struct{} // nil when nobody looks for it
+	later   bool          // no connection is held for it
+	hurry   chan struct{} // holds one when somebody waits for it
 	refuse  func()        // resets a SYN that was not answered; nil for others
 	woken   chan struct{} // holds one when the policy has changed
 

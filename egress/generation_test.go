@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -145,7 +146,7 @@ func TestTurmoil(t *testing.T) {
 						f.record(refused)
 						continue
 					}
-					f.seekOwner()
+					f.seekOwner(false)
 					err := f.connect()
 					if err == nil {
 						_, err = f.outside.Write(make([]byte, 10))
@@ -189,8 +190,8 @@ func TestOwnerTimeout(t *testing.T) {
 		}}, anySSH)
 		start := time.Now()
 		f := begin(t, g)
-		f.seekOwner()
-		f.awaitOwner()
+		f.seekOwner(false)
+		f.holdForOwner()
 		if d := time.Since(start); d != ownerPatience {
 			t.Errorf("the connection waited for the owner for %v", d)
 		}
@@ -205,35 +206,62 @@ func TestOwnerTimeout(t *testing.T) {
 }
 
 // Where the owner can be told later, too, no connection waits for it: it is
-// looked for when the connection is made, or has ended.
+// looked for when the connection is made, has ended, or somebody has to know.
 func TestOwnerLasts(t *testing.T) {
-	for name, open := range map[string]time.Duration{"ends at once": 0, "is made": time.Minute} {
+	const takes = ownerPatience / 2
+	over := func(f *flow) { f.end(errors.New("over")) }
+	for name, tc := range map[string]struct {
+		then   func(*flow)
+		looked time.Duration
+	}{
+		"ends at once":   {over, 0},
+		"is made":        {func(f *flow) { time.Sleep(time.Minute); over(f) }, ownerDelay},
+		"somebody waits": {func(f *flow) { f.deny(policy.Verdict{}); over(f) }, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				asked := make(chan time.Duration, 1)
+				looked := make(chan time.Duration, 1)
 				start := time.Now()
 				g, e := simulated(t, Options{Host: &stillHost{}, OwnerLasts: func() bool { return true }, Owner: func(context.Context, Socket) string {
-					asked <- time.Since(start)
-					time.Sleep(ownerTimeout / 2)
+					looked <- time.Since(start)
+					time.Sleep(takes)
 					return "a"
 				}}, anySSH)
 				f := begin(t, g)
-				f.seekOwner()
-				f.awaitOwner()
+				f.seekOwner(false)
+				f.holdForOwner()
 				if d := time.Since(start); d != 0 {
 					t.Errorf("the connection waited for the owner for %v", d)
 				}
-				time.Sleep(open)
-				f.end(errors.New("over"))
-				if d := <-asked; d != min(open, ownerDelay) {
+				tc.then(f)
+				if d := <-looked; d != tc.looked {
 					t.Errorf("looked for the owner after %v", d)
 				}
-				if list := e.get(); len(list) != 1 || list[0].Owner != "a" {
+				list := e.get()
+				if len(list) == 0 || slices.ContainsFunc(list, func(a Attempt) bool { return a.Owner != "a" }) {
 					t.Errorf("recorded %+v", list)
 				}
 			})
 		})
 	}
+}
+
+// What was made before is looked for at once, and waited for.
+func TestOwnerOfOldConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := simulated(t, Options{Host: &stillHost{}, OwnerLasts: func() bool { return true }, Owner: func(context.Context, Socket) string {
+			time.Sleep(ownerPatience / 2)
+			return "a"
+		}}, anySSH)
+		start := time.Now()
+		f := begin(t, g)
+		f.seekOwner(true)
+		f.holdForOwner()
+		if d := time.Since(start); d != ownerPatience/2 {
+			t.Errorf("waited for %v", d)
+		}
+		f.end(errors.New("over"))
+	})
 }
 
 // Of a question the owner is looked for at once, and once.
@@ -249,11 +277,11 @@ func TestOwnerOfQuestion(t *testing.T) {
 			if refused != nil {
 				t.Fatal(refused)
 			}
-			f.seekOwner()
+			f.seekOwner(false)
 			if err := f.connect(); err != nil {
 				t.Fatal(err)
 			}
-			f.awaitOwner()
+			f.holdForOwner()
 			f.end(errors.New("over"))
 			if q := <-asked; q.Owner != "a" || time.Since(start) != 0 {
 				t.Errorf("asked after %v: %+v", time.Since(start), q)

@@ -59,8 +59,9 @@ func (g *Gateway) ownerFound() {
 
 // seekOwner begins to look for who holds the flow. Looking costs more than
 // carrying: a burst of connections is not slowed down by it. Who asks a person
-// is always looked for.
-func (f *flow) seekOwner() {
+// is always looked for. That of a connection made just now can wait where it is
+// known later, too; old is one that was made before, as to the proxy.
+func (f *flow) seekOwner(old bool) {
 	g := f.gateway
 	g.mu.Lock()
 	asking := f.asking
@@ -68,30 +69,37 @@ func (f *flow) seekOwner() {
 	if g.opts.Owner == nil || !asking && !g.admittedRate.Allow() || !g.use() {
 		return
 	}
-	f.sought = make(chan struct{})
-	delay := ownerDelay
-	if asking || !g.ownerLasts() {
-		delay = 0
-	}
-	go f.lookForOwner(delay)
+	f.sought, f.hurry = make(chan struct{}), make(chan struct{}, 1)
+	f.later = !old && !asking && g.opts.OwnerLasts != nil && g.opts.OwnerLasts()
+	go f.lookForOwner()
 }
 
-func (g *Gateway) ownerLasts() bool { return g.opts.OwnerLasts != nil && g.opts.OwnerLasts() }
+// holdForOwner returns when the owner is known, or has been waited for: while its
+// connection is not made, a program cannot have ended it and itself.
+func (f *flow) holdForOwner() {
+	if !f.later {
+		f.awaitOwner()
+	}
+}
 
-// awaitOwner returns when the owner is known, or has been waited for: while its
-// connection is not made, a program cannot have ended it and itself. It is not
-// waited for where that makes no difference.
-func (f *flow) awaitOwner() {
-	if f.sought == nil || f.gateway.ownerLasts() {
-		return
+// awaitOwner is what is known of the owner when it has been waited for.
+func (f *flow) awaitOwner() string {
+	if f.sought == nil {
+		return ""
+	}
+	select {
+	case f.hurry <- struct{}{}:
+	default: // it was told
 	}
 	patience := time.NewTimer(ownerPatience)
 	defer patience.Stop()
 	select {
 	case <-f.sought:
+		return f.owner
 	case <-patience.C:
 	case <-f.ctx.Done():
 	}
+	return ""
 }
 
 // asker is who holds a flow that a question is about: it is looked for once.
@@ -106,24 +114,32 @@ func (f *flow) asker(ctx context.Context) string {
 	return ""
 }
 
-// lookForOwner finds who holds the flow, after a time or when it has ended.
-func (f *flow) lookForOwner(delay time.Duration) {
+// lookForOwner finds who holds the flow, while that is made or a moment later.
+func (f *flow) lookForOwner() {
 	g := f.gateway
 	defer g.users.Done()
 	ctx, cancel := context.WithTimeout(g.ctx, ownerTimeout)
 	defer cancel()
 	defer close(f.sought)
-	later := time.NewTimer(delay)
-	defer later.Stop()
-	select {
-	case <-later.C:
-	case <-f.ctx.Done():
+	if f.later {
+		f.standBy()
 	}
 	select {
 	case g.owners <- struct{}{}:
 		f.owner = g.findOwner(ctx, f.socket)
 		<-g.owners
 	case <-ctx.Done():
+	}
+}
+
+// standBy returns after ownerDelay, or when the flow has ended or somebody waits.
+func (f *flow) standBy() {
+	t := time.NewTimer(ownerDelay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-f.hurry:
+	case <-f.ctx.Done():
 	}
 }
 

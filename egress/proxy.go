@@ -162,7 +162,7 @@ func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *
 		p.answer(rw, r, to, refused)
 		return nil
 	}
-	f.seekOwner()
+	f.seekOwner(true)
 	err := error(nil)
 	if v := f.policy.Plain(f.verdict, to.port); r.Method != http.MethodConnect && v.Action == policy.Deny {
 		err = &refusal{v}
@@ -178,7 +178,7 @@ func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *
 		p.answer(rw, r, to, err)
 		return nil
 	}
-	f.awaitOwner()
+	f.holdForOwner()
 	return f
 }
 

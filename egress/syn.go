@@ -44,7 +44,7 @@ func (g *Gateway) onSYN(id stack.TransportEndpointID, pkt *stack.PacketBuffer) b
 		return false
 	}
 	if refused == nil {
-		f.seekOwner()
+		f.seekOwner(false)
 	}
 	g.held[id] = held{f, refused}
 	if g.forwarder.HandlePacket(id, pkt) {
@@ -109,7 +109,7 @@ func (g *Gateway) serve(r *tcp.ForwarderRequest) {
 		f.end(err)
 		return
 	}
-	f.awaitOwner()
+	f.holdForOwner()
 	g.known.add(id)
 	err = f.answer(r)
 	answered()

@@ -363,12 +363,8 @@ func (f *flow) deny(v policy.Verdict) {
 	}
 	g.mu.Unlock()
 	a := Attempt{Time: time.Now(), Proto: policy.HTTP, Name: f.to.name, Address: addr, Port: f.to.port,
-		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, Generation: f.generation, LocalPort: f.from}
-	select {
-	case <-f.sought:
-		a.Owner = f.owner
-	default:
-	}
+		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, Generation: f.generation, LocalPort: f.from,
+		Owner: f.awaitOwner()}
 	g.log.add(a)
 }
 
