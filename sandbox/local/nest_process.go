@@ -100,7 +100,11 @@ func (k *keeper) spawnNest() (*net.UnixConn, error) {
 	ours, theirs := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
 	defer ours.Close()
 	defer theirs.Close()
-	runtimeBin, err := os.Open(k.cfg.Runtime.Path)
+	open := os.Open
+	if k.cfg.Runtime.Kind == kindRunc {
+		open = sealedCopy // else runc makes one itself
+	}
+	runtimeBin, err := open(k.cfg.Runtime.Path)
 	if err != nil {
 		return nil, err
 	}
