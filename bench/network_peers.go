@@ -2,22 +2,22 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Of the peers' networks. Nobody routes these addresses (RFC 5737, RFC 2544).
-const (
-	vethHost, vethInside = "198.19.77.1", "198.19.77.2"
-	natted               = "203.0.113.77"
-	slirpHost            = "10.0.2.2" // slirp4netns: the host's loopback
-)
+// slirpHost is the host's loopback for slirp4netns.
+const slirpHost = "10.0.2.2"
 
 // ways are the networks that can be measured here, and notes those that cannot.
 func (c config) ways(ctx context.Context, port int) (all []way, notes []string, err error) {
@@ -34,7 +34,7 @@ func (c config) ways(ctx context.Context, port int) (all []way, notes []string, 
 	for _, peer := range []struct {
 		name, program string
 		make          func(context.Context, int) (way, error)
-	}{{"veth, NAT", "nft", vethWay}, {"slirp4netns", "slirp4netns", slirpWay}, {"pasta", "pasta", pastaWay}} {
+	}{{vethKernel, "nft", vethWay}, {vethGVisor, "nft", c.vethGVisorWay}, {"slirp4netns", "slirp4netns", slirpWay}, {"pasta", "pasta", pastaWay}} {
 		if !available(peer.program) || !available("ip") {
 			notes = append(notes, peer.name+": make bench installs it, as root")
 			continue
@@ -80,22 +80,78 @@ func perform(ctx context.Context, lines ...string) error {
 
 // vethWay is a network namespace behind a veth pair, and the kernel's NAT.
 func vethWay(ctx context.Context, port int) (way, error) {
-	ns := "rein-bench-" + strconv.Itoa(os.Getpid())
-	end := func() error {
-		ctx := context.WithoutCancel(ctx)
-		return errors.Join(perform(ctx, "ip netns delete "+ns), perform(ctx, "nft delete table ip "+strings.ReplaceAll(ns, "-", "_")))
-	}
-	table := strings.ReplaceAll(ns, "-", "_")
-	err := perform(ctx, "ip netns add "+ns, "ip link add reinb0 type veth peer name reinb1 netns "+ns,
-		"ip address add "+vethHost+"/24 dev reinb0", "ip link set reinb0 up",
-		"ip -n "+ns+" address add "+vethInside+"/24 dev reinb1", "ip -n "+ns+" link set reinb1 up", "ip -n "+ns+" route add default via "+vethHost,
-		"nft add table ip "+table, "nft add chain ip "+table+" pre { type nat hook prerouting priority -100 ; }",
-		"nft add rule ip "+table+" pre ip daddr "+natted+" dnat to "+vethHost)
+	v, err := newVeth(ctx, 77)
 	if err != nil {
-		_ = end() // what there is of it
 		return way{}, err
 	}
-	return way{at: fmt.Sprintf("%s:%d", natted, port), run: in("ip", "netns", "exec", ns), end: end}, nil
+	return way{at: fmt.Sprintf("%s:%d", v.natted, port), run: in("ip", "netns", "exec", v.ns), end: v.end}, nil
+}
+
+// veth is such a namespace. Nobody routes its addresses (RFC 5737, RFC 2544).
+type veth struct {
+	ns, natted string
+	end        func() error
+}
+
+// newVeth makes the n-th, of at most 255.
+func newVeth(ctx context.Context, n int) (veth, error) {
+	ns := fmt.Sprintf("rein-bench-%d-%d", os.Getpid(), n)
+	table := strings.ReplaceAll(ns, "-", "_")
+	host, inside, natted := fmt.Sprintf("198.19.%d.1", n), fmt.Sprintf("198.19.%d.2", n), fmt.Sprintf("203.0.113.%d", n)
+	outer, inner := fmt.Sprintf("reinb%da", n), fmt.Sprintf("reinb%db", n)
+	end := func() error {
+		ctx := context.WithoutCancel(ctx)
+		return errors.Join(perform(ctx, "ip netns delete "+ns), perform(ctx, "nft delete table ip "+table))
+	}
+	err := perform(ctx, "ip netns add "+ns, "ip link add "+outer+" type veth peer name "+inner+" netns "+ns,
+		"ip address add "+host+"/24 dev "+outer, "ip link set "+outer+" up",
+		"ip -n "+ns+" address add "+inside+"/24 dev "+inner, "ip -n "+ns+" link set "+inner+" up", "ip -n "+ns+" route add default via "+host,
+		"nft add table ip "+table, "nft add chain ip "+table+" pre { type nat hook prerouting priority -100 ; }",
+		"nft add rule ip "+table+" pre ip daddr "+natted+" dnat to "+host)
+	if err != nil {
+		_ = end() // what there is of it
+	}
+	return veth{ns, natted, end}, err
+}
+
+// vethGVisorWay is the same with rein's gVisor and its own network stack in it:
+// what gVisor costs without rein. It is good for one run, because gVisor takes
+// the addresses of the namespace for itself.
+func (c config) vethGVisorWay(ctx context.Context, port int) (y way, err error) {
+	v, err := newVeth(ctx, 78)
+	if err != nil {
+		return y, err
+	}
+	bundle := filepath.Join(c.stateDir, "veth-gvisor")
+	root := filepath.Join(bundle, "rootfs")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return y, errors.Join(err, v.end())
+	}
+	program, err := os.ReadFile(self())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, "bench"), program, 0o755)
+	}
+	if err != nil {
+		return y, errors.Join(err, v.end())
+	}
+	run := func(ctx context.Context, args ...string) (string, error) {
+		spec := specs.Spec{Version: specs.Version,
+			Process: &specs.Process{Args: append([]string{"/bench"}, args...), Cwd: "/"},
+			Root:    &specs.Root{Path: root, Readonly: true},
+			Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+				{Type: specs.NetworkNamespace, Path: "/run/netns/" + v.ns}}}}
+		data, err := json.Marshal(spec)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(bundle, "config.json"), data, 0o600)
+		}
+		if err != nil {
+			return "", err
+		}
+		// runsc mounts a namespace of its own beneath its state.
+		return output(ctx, nil, "unshare", "--mount", filepath.Join(c.bin, "rein-runsc"), "--root", filepath.Join(bundle, "state"), "--platform=systrap",
+			"--network=sandbox", "--ignore-cgroups", "run", "--bundle", bundle, v.ns)
+	}
+	return way{at: fmt.Sprintf("%s:%d", v.natted, port), run: run, end: v.end}, nil
 }
 
 // slirpWay is a network namespace whose packets slirp4netns carries.

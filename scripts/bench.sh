@@ -5,6 +5,6 @@ cd "$(dirname "$0")/.."
 
 scripts/need.sh runc:runc
 # The networks that rein's is measured beside; root makes them.
-if [ "$(id -u)" -eq 0 ]; then scripts/need.sh ip:iproute2 nft:nftables slirp4netns:slirp4netns pasta:passt; fi
+if [ "$(id -u)" -eq 0 ]; then scripts/need.sh ip:iproute2 nft:nftables slirp4netns:slirp4netns pasta:passt unshare:util-linux; fi
 CGO_ENABLED=0 go build -trimpath -o bin/rein-bench ./bench
 exec bin/rein-bench "$@"
