@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,11 @@ s=socket.socket()
 s.setblocking(False)
 s.connect_ex((socket.gethostbyname('yes.test'),%d))
 os._exit(0)"`, port)
+	// Who made a connection is nobody's business but the daemon's.
+	const diag = "import socket\nsocket.socket(socket.AF_NETLINK,socket.SOCK_RAW,0)\nsocket.socket(socket.AF_NETLINK,socket.SOCK_RAW,4)"
+	if r := run(t, s, "python3 -c '"+diag+"'"); r.OK() || !strings.Contains(string(r.Stderr.Head), "line 3") || !strings.Contains(string(r.Stderr.Head), "Protocol not supported") {
+		t.Errorf("a command that asks: %q", r.Stderr.Head)
+	}
 	ids := make(chan string, commands*at)
 	var all sync.WaitGroup
 	for range at {
