@@ -152,6 +152,10 @@ type dialFunc func(context.Context, netip.AddrPort) (net.Conn, error)
 // tried in order, the next one when one has failed or the last has taken
 // dialStagger, dialBeside at once. Every dial has ended when it returns.
 func dialFirst(ctx context.Context, dial dialFunc, to []netip.AddrPort) (net.Conn, netip.AddrPort, error) {
+	if len(to) == 1 { // nothing to start and to wait for
+		c, err := dial(ctx, to[0])
+		return c, to[0], err
+	}
 	type result struct {
 		c   net.Conn
 		to  netip.AddrPort

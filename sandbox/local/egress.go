@@ -7,18 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
-	"time"
 
 	"github.com/rein-sh/rein/egress"
 	"github.com/rein-sh/rein/egress/policy"
-	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
 )
@@ -186,52 +182,3 @@ func (k *keeper) setNetwork(d policy.Document) (uint64, error) {
 	}
 	return k.gateway.SetPolicy(compiled), nil
 }
-
-// portOwnerTimeout bounds the question which command holds a port: a connection
-// waits for it.
-const portOwnerTimeout = 500 * time.Millisecond
-
-// portOwner asks execd which command holds a port of the sandbox.
-type portOwner struct {
-	gateway atomic.Pointer[egress.Gateway]
-	client  *execd.Client
-	lasts   atomic.Bool // execd has said that it can tell later, too
-}
-
-func newPortOwner(token string) *portOwner {
-	p := &portOwner{}
-	header := http.Header{}
-	header.Set(execd.TokenHeader, token)
-	p.client = execd.NewClient(execd.Options{BaseURL: "http://execd", Header: header,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			g := p.gateway.Load()
-			if g == nil {
-				return nil, net.ErrClosed
-			}
-			return g.DialContext(ctx, execd.Port)
-		}})
-	return p
-}
-
-func (p *portOwner) use(g *egress.Gateway) { p.gateway.Store(g) }
-
-// find is the gateway's egress.Options.Owner. What execd says comes from the
-// sandbox: what cannot be an id of a call is nobody's.
-func (p *portOwner) find(ctx context.Context, s egress.Socket) string {
-	if p.gateway.Load() == nil {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, portOwnerTimeout)
-	defer cancel()
-	owner, err := p.client.Owner(ctx, execd.Socket(s))
-	if err != nil {
-		return ""
-	}
-	p.lasts.Store(owner.Lasting)
-	if !execd.ValidID(owner.ID) {
-		return ""
-	}
-	return owner.ID
-}
-
-func (p *portOwner) close() { p.client.Close() }
