@@ -3,11 +3,8 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // MaxRules bounds the rules of a document, those of its bundles not counted.
@@ -231,9 +228,13 @@ func (c *compiler) add(r *rule, host string) {
 func (c *compiler) ports(path string, r Rule, out *rule) {
 	proto := Proto(r.Proto)
 	switch proto {
-	case "", TLS, HTTP, TCP:
+	case "", TLS, HTTP, HTTPS, TCP:
 	default:
 		c.fault(path+".proto", protoHint(r.Proto), "%s is not known", quote(r.Proto))
+		return
+	}
+	if proto == HTTPS && r.CIDR != "" {
+		c.fault(path+".proto", "name the host, or write proto: tls", "TLS ends in the gateway for names alone")
 		return
 	}
 	filters := len(r.Methods)+len(r.Paths) > 0
@@ -244,7 +245,7 @@ func (c *compiler) ports(path string, r Rule, out *rule) {
 	ports := r.Ports
 	if len(ports) == 0 && out.action != Deny {
 		switch proto {
-		case TLS:
+		case TLS, HTTPS:
 			ports = []int{443}
 		case HTTP:
 			ports = []int{80}
@@ -268,7 +269,7 @@ func (c *compiler) ports(path string, r Rule, out *rule) {
 		of := portOf{uint16(port), spoken(proto, uint16(port))}
 		if of.proto == "" {
 			if out.action != Deny {
-				c.fault(at, "write proto: tls or http, whose names are checked, or proto: tcp", "what is spoken on port %d must be said", port)
+				c.fault(at, "write proto: tls, https or http, whose names are checked, or proto: tcp", "what is spoken on port %d must be said", port)
 				continue
 			}
 			of.proto = TCP
@@ -279,10 +280,8 @@ func (c *compiler) ports(path string, r Rule, out *rule) {
 
 // protoHint is what to write instead of a protocol that is not known.
 func protoHint(said string) string {
-	const known = "known: tls, http, tcp"
+	const known = "known: tls, https, http, tcp"
 	switch strings.ToLower(said) {
-	case "https":
-		return "write tls; " + known
 	case "udp", "quic", "icmp":
 		return known + "; nothing else leaves"
 	}
@@ -406,8 +405,8 @@ func (c *compiler) visible(path string, r Rule, out *rule) {
 	if out.action != Allow {
 		c.fault(key, "allow what may be done, and leave the rest to default: deny", "only a rule that allows can name methods or paths")
 	}
-	if slices.ContainsFunc(out.ports, func(p portOf) bool { return p.proto != HTTP }) {
-		c.fault(key, "leave them out, or write proto: http", "they cannot be seen in %s, which passes through as it is", "tls and tcp")
+	if slices.ContainsFunc(out.ports, func(p portOf) bool { return p.proto != HTTP && p.proto != HTTPS }) {
+		c.fault(key, "leave them out, or write proto: http or https", "they cannot be seen in %s, which passes through as it is", "tls and tcp")
 	}
 	if r.CIDR != "" {
 		c.fault(key, "name the host", "a rule about addresses cannot name methods or paths")
@@ -418,34 +417,8 @@ func (c *compiler) visible(path string, r Rule, out *rule) {
 		}
 	}
 	for i, p := range r.Paths[:c.bound(path+".paths", len(r.Paths))] {
-		if !plainPath(strings.TrimSuffix(p, "*")) || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
+		if !IsPathPattern(p) {
 			c.fault(fmt.Sprintf("%s.paths[%d]", path, i), "such as /simple/* or /index.html", "%s is no path in its plain form", quote(p))
 		}
 	}
-}
-
-// plainPath reports whether servers cannot read a path as another one: it
-// begins with a slash, and has no empty or dotted segments, no escapes that
-// hide those, no backslash and no parameters.
-func plainPath(path string) bool {
-	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "\\;?#") ||
-		strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return false
-	}
-	plain, err := url.PathUnescape(path)
-	if err != nil || !utf8.ValidString(plain) || strings.ContainsFunc(plain, unicode.IsControl) {
-		return false // some read overlong UTF-8, or end a name at a control character
-	}
-	lower := strings.ToLower(path)
-	for _, hidden := range []string{"//", "%2e", "%2f", "%5c", "%00", "%25", "%3b"} {
-		if strings.Contains(lower, hidden) {
-			return false
-		}
-	}
-	for segment := range strings.SplitSeq(plain, "/") {
-		if segment != "" && strings.Trim(segment, ". ") == "" { // some leave out spaces
-			return false
-		}
-	}
-	return true
 }

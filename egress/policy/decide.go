@@ -14,9 +14,11 @@ const (
 	ruleAddress  = "address."  // and the class
 	ruleAnswer   = "answer"    // a name that resolves to nothing
 	ruleServer   = "tls.name"  // the server name is not the one connected to
-	ruleHost     = "http.host" // the same of Host
 	rulePath     = "http.path" // a path that could be read as another one
 )
+
+// RuleHost is the Rule of a request whose Host is not the one connected to.
+const RuleHost = "http.host"
 
 // Decide returns the verdict on r. It is a pure function of p and r. A later
 // stage repeats the verdict of AtConnect on what it does not judge itself: what
@@ -26,7 +28,7 @@ func (p *Policy) Decide(r Request) Verdict {
 		p = &Policy{}
 	}
 	switch r.Proto {
-	case "", TCP, DNS, TLS, HTTP:
+	case "", TCP, DNS, TLS, HTTP, HTTPS:
 	default:
 		return Verdict{Rule: ruleProtocol, Reason: "only TCP and DNS are carried"}
 	}
@@ -161,7 +163,7 @@ func (p *Policy) choose(f *found, port uint16) (*rule, Proto) {
 }
 
 func strictness(p Proto) int {
-	return slices.Index([]Proto{TCP, HTTP, TLS}, p)
+	return slices.Index([]Proto{TCP, HTTP, TLS, HTTPS}, p)
 }
 
 // connect judges a name in canonical form and a port.

@@ -42,10 +42,10 @@ type Rule struct {
 	Host    string   `json:"host,omitempty" jsonschema:"a name, or *.name for every name beneath it, without the name itself"`
 	CIDR    string   `json:"cidr,omitempty" jsonschema:"an address, or a range such as 192.0.2.0/24; instead of host"`
 	Ports   []int    `json:"ports,omitempty" jsonschema:"unless set: the port of proto, or 443 and 80; of action deny: every port"`
-	Proto   string   `json:"proto,omitempty" jsonschema:"tls, http or tcp; unless set: tls on port 443 and http on port 80, and for other ports it must be said"`
+	Proto   string   `json:"proto,omitempty" jsonschema:"tls, https, http or tcp; unless set: tls on port 443 and http on port 80, and for other ports it must be said; https ends TLS in the gateway, which then sees methods and paths"`
 	Action  string   `json:"action,omitempty" jsonschema:"allow, ask or deny; allow unless set"`
-	Methods []string `json:"methods,omitempty" jsonschema:"methods of HTTP that are allowed; of proto http only"`
-	Paths   []string `json:"paths,omitempty" jsonschema:"paths that are allowed, exact or ending in *; of proto http only"`
+	Methods []string `json:"methods,omitempty" jsonschema:"methods of HTTP that are allowed; of proto http and https only"`
+	Paths   []string `json:"paths,omitempty" jsonschema:"paths that are allowed, exact or ending in *; of proto http and https only"`
 }
 
 // Limits bound what one sandbox takes. Zero is the gateway's own limit.

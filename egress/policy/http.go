@@ -14,7 +14,7 @@ func (p *Policy) http(r Request, v Verdict) Verdict {
 	if v.Action == Deny {
 		return v
 	}
-	if v.Proto == TLS {
+	if !r.Secure && (v.Proto == TLS || v.Proto == HTTPS) {
 		return p.Plain(v, r.Port)
 	}
 	if !hostIs(r) {
@@ -22,7 +22,7 @@ func (p *Policy) http(r Request, v Verdict) Verdict {
 		if target == "" {
 			target = r.Addr.String()
 		}
-		return p.lift(Verdict{Proto: v.Proto, Rule: ruleHost,
+		return p.lift(Verdict{Proto: v.Proto, Rule: RuleHost,
 			Reason: fmt.Sprintf("Host is %s, in a connection to %s port %d", quote(r.Host), target, r.Port)}, r.Port)
 	}
 	return p.visible(r, v)
@@ -31,7 +31,7 @@ func (p *Policy) http(r Request, v Verdict) Verdict {
 // Plain is the verdict on HTTP without TLS, as only a proxy is asked for it, to
 // where v is the verdict of AtConnect.
 func (p *Policy) Plain(v Verdict, port uint16) Verdict {
-	if v.Action == Deny || v.Proto != TLS {
+	if v.Action == Deny || v.Proto != TLS && v.Proto != HTTPS {
 		return v
 	}
 	return p.lift(Verdict{Proto: v.Proto, Rule: v.Rule, Reason: fmt.Sprintf("it allows TLS on port %d, and this is without", port)}, port)
@@ -104,13 +104,7 @@ func (r *rule) sees(method, path string) bool {
 	if len(r.paths) == 0 {
 		return true
 	}
-	if path, _, _ = strings.Cut(path, "?"); !plainPath(path) {
-		return false
-	}
-	return slices.ContainsFunc(r.paths, func(allowed string) bool {
-		prefix, open := strings.CutSuffix(allowed, "*")
-		return path == allowed || open && strings.HasPrefix(path, prefix)
-	})
+	return slices.ContainsFunc(r.paths, func(allowed string) bool { return PathMatches(allowed, path) })
 }
 
 // split reads what a connection is to: a name, or an address in text.

@@ -4,9 +4,12 @@
 // Policy, a nil *Policy and whatever no rule speaks of are denied.
 package policy
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
-// Proto is the kind of a request. Rules know TLS, HTTP and TCP.
+// Proto is the kind of a request. Rules know TLS, HTTP, HTTPS and TCP.
 type Proto string
 
 // The kinds. They are written in records: append only.
@@ -18,6 +21,7 @@ const (
 	Other Proto = "other" // any other protocol above IP
 	TLS   Proto = "tls"   // TCP whose server name is checked
 	HTTP  Proto = "http"  // TCP whose Host is checked
+	HTTPS Proto = "https" // TLS that ends in the gateway, which sees every request
 )
 
 // Action is what a Verdict says. The zero Action denies.
@@ -53,7 +57,7 @@ const (
 	AtName                 // Name in a DNS question: may it have an address
 	AtAddress              // Addr is what Name resolved to
 	AtServer               // TLS: the client named ServerName
-	AtHTTP                 // HTTP: the client sent Host, Method and Path
+	AtHTTP                 // HTTP, in TLS or without: the client sent Host, Method and Path
 )
 
 // Request is one target a sandbox wants to reach.
@@ -73,6 +77,7 @@ type Request struct {
 	Host       string // AtHTTP, with or without a port
 	Method     string
 	Path       string
+	Secure     bool // AtHTTP: it came within TLS that ended in the gateway
 }
 
 // Ranges tells the host's own addresses. A nil one knows none.
@@ -127,7 +132,24 @@ func (p *Policy) Server(target string, port uint16, serverName string) Verdict {
 // HTTP judges the head of a request without TLS. target is the name that was
 // connected to, or an address in text.
 func (p *Policy) HTTP(target string, port uint16, host, method, path string) Verdict {
-	r := Request{Stage: AtHTTP, Port: port, Proto: TCP, Host: host, Method: method, Path: path}
+	return p.head(target, Request{Port: port, Host: host, Method: method, Path: path})
+}
+
+// HTTPS is HTTP for a request that came within TLS which ended in the gateway.
+func (p *Policy) HTTPS(target string, port uint16, host, method, path string) Verdict {
+	return p.head(target, Request{Port: port, Host: host, Method: method, Path: path, Secure: true})
+}
+
+func (p *Policy) head(target string, r Request) Verdict {
+	r.Stage, r.Proto = AtHTTP, TCP
 	r.Name, r.Addr = split(target)
 	return p.Decide(r)
+}
+
+// EndsTLS reports whether TLS ends in the gateway for any rule: the sandbox then
+// has to trust the gateway's certificates.
+func (p *Policy) EndsTLS() bool {
+	return p != nil && slices.ContainsFunc(p.rules, func(r *rule) bool {
+		return slices.ContainsFunc(r.ports, func(of portOf) bool { return of.proto == HTTPS })
+	})
 }
