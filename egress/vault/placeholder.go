@@ -1,0 +1,181 @@
+package vault
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Key marks the placeholders of a host, so that its sandboxes know each other's.
+type Key [32]byte
+
+const (
+	// minRandom is how many characters of a placeholder must be its own: fewer
+	// would be met by chance.
+	minRandom = 8
+	// maxValue bounds a secret, in bytes.
+	maxValue = 16 << 10
+)
+
+// fixed is the beginning of a key that says of what kind it is, and stays in its
+// placeholder: programs look at it.
+var fixed = regexp.MustCompile(`^(?:(?:[A-Za-z0-9]{1,12}[-_]){1,4}|AKIA|ASIA|AIza|ya29\.|SG\.|eyJ)`)
+
+// shape is what a placeholder has in common with its secret: the length, the
+// kinds of characters, and how it begins.
+type shape struct {
+	text  string // the secret, with its kind in the place of each free character
+	begin int    // how many bytes are fixed
+	free  []int  // positions that are the placeholder's own
+	hex   byte   // 'a' or 'A' where all letters are hexadecimal digits of that case
+}
+
+// shapeOf is the shape of a secret. An error says why it can have none.
+func shapeOf(text string) (*shape, error) {
+	s := &shape{text: text}
+	if loc := fixed.FindStringIndex(text); loc != nil {
+		s.begin = loc[1]
+	}
+	if s.find(); len(s.free) < minRandom && s.begin > 0 {
+		s.begin = 0
+		s.find()
+	}
+	switch {
+	case len(text) > maxValue:
+		return nil, fmt.Errorf("it is longer than %d bytes", maxValue)
+	case len(s.free) < minRandom:
+		return nil, fmt.Errorf("it has %d letters and digits, and a placeholder that looks like it needs %d to be told from other text", len(s.free), minRandom)
+	}
+	template := []byte(text)
+	for _, at := range s.free {
+		template[at] = kindOf(text[at])
+	}
+	s.text = string(template)
+	return s, nil
+}
+
+// find collects the free positions, and whether they are hexadecimal.
+func (s *shape) find() {
+	s.free, s.hex = nil, 0
+	lower, upper, other := false, false, false
+	for i := s.begin; i < len(s.text); i++ {
+		c := s.text[i]
+		switch kindOf(c) {
+		case 0:
+			continue
+		case 'a':
+			lower, other = true, other || c > 'f'
+		case 'A':
+			upper, other = true, other || c > 'F'
+		}
+		s.free = append(s.free, i)
+	}
+	switch {
+	case other || lower == upper:
+	case lower:
+		s.hex = 'a'
+	default:
+		s.hex = 'A'
+	}
+}
+
+// kindOf is 'a', 'A' or '0' for letters and digits, else 0.
+func kindOf(c byte) byte {
+	switch {
+	case c >= 'a' && c <= 'z':
+		return 'a'
+	case c >= 'A' && c <= 'Z':
+		return 'A'
+	case c >= '0' && c <= '9':
+		return '0'
+	}
+	return 0
+}
+
+// alphabet is what may stand at a free position: of a hexadecimal secret any
+// digit of such, else a character of the secret's kind there.
+func (s *shape) alphabet(at int) string {
+	const digits, small, capital = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	switch kind := kindOf(s.text[at]); {
+	case s.hex == 'a':
+		return digits + small[:6]
+	case s.hex == 'A':
+		return digits + capital[:6]
+	case kind == 'a':
+		return small
+	case kind == 'A':
+		return capital
+	}
+	return digits
+}
+
+// placeholder makes one for a secret. Its second half is an authentication code of the first:
+// so every sandbox of a host knows a placeholder of any other.
+func (s *shape) placeholder(key Key, secret string) string {
+	out := []byte(s.text)
+	for {
+		random := make([]byte, len(s.free)/2*2)
+		_, _ = rand.Read(random) // never fails
+		for i, at := range s.free[:len(s.free)/2] {
+			a := s.alphabet(at)
+			out[at] = a[(int(random[2*i])<<8|int(random[2*i+1]))%len(a)]
+		}
+		if s.seal(key, out); string(out) != secret {
+			return string(out)
+		}
+	}
+}
+
+// seal writes the second half.
+func (s *shape) seal(key Key, out []byte) {
+	half := len(s.free) / 2
+	mac := hmac.New(sha256.New, key[:])
+	for _, at := range s.free[:half] {
+		mac.Write(out[at : at+1])
+	}
+	stream := mac.Sum(nil)
+	for i, at := range s.free[half:] {
+		if i > 0 && i%(sha256.Size/2) == 0 {
+			next := hmac.New(sha256.New, key[:])
+			next.Write(stream)
+			stream = next.Sum(nil)
+		}
+		a := s.alphabet(at)
+		two := stream[i%(sha256.Size/2)*2:]
+		out[at] = a[(int(two[0])<<8|int(two[1]))%len(a)]
+	}
+}
+
+// is reports whether a text of the shape's length is a placeholder of this host.
+func (s *shape) is(key Key, text string) bool {
+	if len(text) != len(s.text) || text[:s.begin] != s.text[:s.begin] {
+		return false
+	}
+	next := 0
+	for i := s.begin; i < len(text); i++ {
+		if next < len(s.free) && s.free[next] == i {
+			if strings.IndexByte(s.alphabet(i), text[i]) < 0 {
+				return false
+			}
+			next++
+		} else if text[i] != s.text[i] {
+			return false
+		}
+	}
+	out := []byte(text)
+	s.seal(key, out)
+	return string(out) == text
+}
+
+// within finds a placeholder of this host in a text.
+func (s *shape) within(key Key, text string) bool {
+	for i := 0; i+len(s.text) <= len(text); i++ {
+		if s.is(key, text[i:i+len(s.text)]) {
+			return true
+		}
+	}
+	return false
+}

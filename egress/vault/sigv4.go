@@ -1,0 +1,271 @@
+package vault
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// AWS Signature Version 4, as the client has made it with the placeholder: it is
+// checked with that, and made again with the secret. See "Create a signed AWS API
+// request" in AWS's IAM User Guide, and "Authenticating Requests (AWS Signature
+// Version 4)" in the API Reference of S3.
+const (
+	awsAlgorithm = "AWS4-HMAC-SHA256"
+	awsUnsigned  = "UNSIGNED-PAYLOAD"
+
+	// maxSignedBody is how much of a body is kept to compute its hash, in bytes,
+	// where the request does not say it.
+	maxSignedBody = 16 << 20
+)
+
+// signing is a request's signature.
+type signing struct {
+	scope     []string // date, region, service, aws4_request
+	date      string
+	signed    []string // names of fields, in lower case
+	signature string
+	inQuery   bool
+	payload   string // hash of the body, or what stands for it
+	host      string
+	escaped   bool // the path was encoded once more, as all services but S3 have it
+
+	keyID  string
+	secret string
+}
+
+// signature judges the signature of a request to a target to which a secret of
+// that form is bound. One without is as it is: nothing is signed for it.
+func (q *request) signature(r *http.Request, b *bound) error {
+	s, err := parseSignature(r, q.header.Get("Authorization"))
+	if err != nil || s == nil {
+		return err
+	}
+	if s.keyID != b.AccessKey {
+		return refuse(RuleForeign, "the request is signed with another access key than that of %s", b.of.name)
+	}
+	if s.payload, err = payloadOf(r, s.inQuery); err != nil {
+		return err
+	}
+	if !s.matches(r, q.path, b.of.placeholder) {
+		return refuse(RuleForeign, "the request is not signed with this sandbox's placeholder of %s", b.of.name)
+	}
+	if s.secret, err = q.vault.value(b.of); err != nil {
+		return err
+	}
+	q.header.Del("Authorization")
+	q.grant.sign = s
+	return nil
+}
+
+// signed reports whether a parameter is part of a signature that is made again.
+func (q *request) signed(name string) bool {
+	s := q.grant.sign
+	return s != nil && s.inQuery && slices.Contains([]string{"X-Amz-Credential", "X-Amz-Signature"}, name)
+}
+
+// parseSignature reads the signature of a request; nil when it has none.
+func parseSignature(r *http.Request, field string) (*signing, error) {
+	bad := refuse(RuleForeign, "Authorization is not a signature of AWS, version 4")
+	s := &signing{host: r.Host}
+	var credential, names string
+	if field != "" {
+		rest, ok := strings.CutPrefix(field, awsAlgorithm+" ")
+		if !ok {
+			return nil, bad
+		}
+		for part := range strings.SplitSeq(rest, ",") {
+			key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			switch key {
+			case "Credential":
+				credential = value
+			case "SignedHeaders":
+				names = value
+			case "Signature":
+				s.signature = value
+			default:
+				return nil, bad
+			}
+		}
+		s.date = r.Header.Get("X-Amz-Date")
+	} else {
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil || !query.Has("X-Amz-Signature") {
+			return nil, nil // parameters judges what else there is
+		}
+		s.inQuery = true
+		credential, names, s.signature, s.date = query.Get("X-Amz-Credential"), query.Get("X-Amz-SignedHeaders"), query.Get("X-Amz-Signature"), query.Get("X-Amz-Date")
+		if query.Get("X-Amz-Algorithm") != awsAlgorithm {
+			return nil, bad
+		}
+	}
+	parts := strings.Split(credential, "/")
+	if len(parts) < 5 || parts[len(parts)-1] != "aws4_request" || len(s.signature) != 64 || names == "" || s.date == "" {
+		return nil, bad
+	}
+	s.keyID = strings.Join(parts[:len(parts)-4], "/")
+	s.scope, s.signed = parts[len(parts)-4:], strings.Split(names, ";")
+	if !slices.Contains(s.signed, "host") || !slices.IsSorted(s.signed) {
+		return nil, bad
+	}
+	return s, nil
+}
+
+// payloadOf is what a signature has of the body. Where the request does not say
+// it, it is the hash of the body, which is kept meanwhile.
+func payloadOf(r *http.Request, inQuery bool) (string, error) {
+	if said := r.Header.Get("X-Amz-Content-Sha256"); said != "" {
+		if strings.HasPrefix(said, "STREAMING-"+awsAlgorithm) {
+			return "", refuse(RuleForm, "the chunks of the body are signed one by one, which cannot be made again: have the client send an unsigned payload")
+		}
+		return said, nil
+	}
+	if inQuery {
+		return awsUnsigned, nil
+	}
+	var body []byte
+	if r.Body != nil {
+		var err error
+		if body, err = io.ReadAll(io.LimitReader(r.Body, maxSignedBody+1)); err != nil {
+			return "", fmt.Errorf("read the body to be signed: %w", err)
+		}
+		if len(body) > maxSignedBody {
+			return "", refuse(RuleForm, "the body has more than %d bytes, and the request does not say its hash", maxSignedBody)
+		}
+		r.Body = &kept{bytes.NewReader(body), r.Body}
+	}
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+type kept struct {
+	io.Reader
+	io.Closer
+}
+
+// matches reports whether the signature was made with a key, and learns how the
+// client encodes paths.
+func (s *signing) matches(r *http.Request, path, key string) bool {
+	for _, s.escaped = range []bool{false, true} {
+		made, err := s.make(r, path, r.URL.RawQuery, key)
+		if err == nil && hmac.Equal([]byte(made), []byte(s.signature)) {
+			return true
+		}
+	}
+	return false
+}
+
+// make signs a request.
+func (s *signing) make(r *http.Request, path, query, key string) (string, error) {
+	canonical, err := s.canonical(r, path, query)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(canonical))
+	text := strings.Join([]string{awsAlgorithm, s.date, strings.Join(s.scope, "/"), hex.EncodeToString(sum[:])}, "\n")
+	k := []byte("AWS4" + key)
+	for _, part := range append(slices.Clone(s.scope), text) {
+		mac := hmac.New(sha256.New, k)
+		mac.Write([]byte(part))
+		k = mac.Sum(nil)
+	}
+	return hex.EncodeToString(k), nil
+}
+
+// canonical is the text of a request that is signed.
+func (s *signing) canonical(r *http.Request, path, query string) (string, error) {
+	if s.escaped {
+		path = awsEscape(path, true)
+	}
+	q, err := s.canonicalQuery(query)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, part := range []string{r.Method, path, q} {
+		b.WriteString(part + "\n")
+	}
+	for _, name := range s.signed {
+		var values []string
+		switch name {
+		case "host":
+			values = []string{s.host}
+		case "content-length":
+			values = []string{strconv.FormatInt(max(r.ContentLength, 0), 10)}
+		default:
+			values = r.Header.Values(name)
+		}
+		for i, v := range values {
+			values = slices.Clone(values)
+			values[i] = strings.Join(strings.Fields(v), " ")
+		}
+		b.WriteString(name + ":" + strings.Join(values, ",") + "\n")
+	}
+	b.WriteString("\n" + strings.Join(s.signed, ";") + "\n" + s.payload)
+	return b.String(), nil
+}
+
+// canonicalQuery is a query in the order and encoding in which it is signed,
+// without the signature.
+func (s *signing) canonicalQuery(query string) (string, error) {
+	if query == "" {
+		return "", nil
+	}
+	var parts []string
+	for part := range strings.SplitSeq(query, "&") {
+		rawName, rawValue, _ := strings.Cut(part, "=")
+		name, err1 := url.PathUnescape(strings.ReplaceAll(rawName, "+", " "))
+		value, err2 := url.PathUnescape(strings.ReplaceAll(rawValue, "+", " "))
+		if err := errors.Join(err1, err2); err != nil {
+			return "", err
+		}
+		if name == "" || s.inQuery && name == "X-Amz-Signature" {
+			continue
+		}
+		parts = append(parts, awsEscape(name, false)+"="+awsEscape(value, false))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "&"), nil
+}
+
+// awsEscape percent-encodes all but unreserved characters (RFC 3986 2.3), and
+// slashes of a path.
+func awsEscape(s string, path bool) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if kindOf(c) != 0 || strings.IndexByte("-._~", c) >= 0 || path && c == '/' {
+			b.WriteByte(c)
+			continue
+		}
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+// apply signs the request that goes out, whose path and query are in their raw
+// forms.
+func (s *signing) apply(out *http.Request, path string) error {
+	if s == nil {
+		return nil
+	}
+	made, err := s.make(out, path, out.URL.RawQuery, s.secret)
+	if err != nil {
+		return err
+	}
+	if s.inQuery {
+		out.URL.RawQuery = strings.Replace(out.URL.RawQuery, s.signature, made, 1)
+		return nil
+	}
+	out.Header.Set("Authorization", fmt.Sprintf("%s Credential=%s/%s, SignedHeaders=%s, Signature=%s",
+		awsAlgorithm, s.keyID, strings.Join(s.scope, "/"), strings.Join(s.signed, ";"), made))
+	return nil
+}

@@ -1,0 +1,93 @@
+package vault
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"testing/iotest"
+)
+
+// frame is one of a client.
+func frame(first byte, payload string) []byte {
+	b := []byte{first, 0x80}
+	switch n := len(payload); {
+	case n < 126:
+		b[1] |= byte(n)
+	case n < 1<<16:
+		b[1] |= 126
+		b = binary.BigEndian.AppendUint16(b, uint16(n))
+	default:
+		b[1] |= 127
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	mask := [4]byte{1, 2, 3, 4}
+	b = append(b, mask[:]...)
+	for i := range len(payload) {
+		b = append(b, payload[i]^mask[i&3])
+	}
+	return b
+}
+
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer}))
+	ph := v.Environment()["KEY"]
+	r, _ := http.NewRequest("GET", "https://api.example.org/", nil)
+	g, err := v.Judge(Target{"api.example.org", 443}, r, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		frames [][]byte
+		rule   string
+	}{
+		{"text", [][]byte{frame(0x81, "hello"), frame(0x82, string(make([]byte, 70_000))), frame(0x88, "\x03\xe8")}, ""},
+		{"beginning of a placeholder", [][]byte{frame(0x81, "x"+ph[:20]), frame(0x81, "y")}, ""},
+		{"in fragments, with a ping between", [][]byte{frame(0x01, "a"), frame(0x89, "ping"), frame(0x80, "b")}, ""},
+		{"placeholder", [][]byte{frame(0x81, "x "+ph+" y")}, RuleLeak},
+		{"placeholder in fragments", [][]byte{frame(0x01, "x"+ph[:10]), frame(0x89, ""), frame(0x00, ph[10:30]), frame(0x80, ph[30:])}, RuleLeak},
+		{"placeholder in a ping", [][]byte{frame(0x89, ph)}, RuleLeak},
+		{"extension", [][]byte{frame(0xc1, "x")}, RuleForm},
+		{"no mask", [][]byte{{0x81, 1, 'x'}}, RuleForm},
+		{"long ping", [][]byte{frame(0x89, string(make([]byte, 200)))}, RuleForm},
+	} {
+		for _, slow := range []bool{false, true} {
+			sent := bytes.Join(c.frames, nil)
+			var src io.Reader = bytes.NewReader(sent)
+			if slow {
+				src = iotest.OneByteReader(src)
+			}
+			got, err := io.ReadAll(g.Messages(src))
+			if c.rule == "" {
+				if err != nil || !bytes.Equal(got, sent) {
+					t.Errorf("%s: %d bytes of %d, %v", c.name, len(got), len(sent), err)
+				}
+				continue
+			}
+			if refused, ok := errors.AsType[*Refusal](err); !ok || refused.Rule != c.rule || !bytes.HasPrefix(sent, got) {
+				t.Errorf("%s: %v after %d bytes, want %s", c.name, err, len(got), c.rule)
+			}
+		}
+	}
+}
+
+func FuzzMessages(f *testing.F) {
+	v, _ := New(Key{1}, []Secret{one(ghKey, Binding{Host: "api.example.org", As: Bearer})})
+	g := &Grant{vault: v}
+	f.Add(frame(0x81, "hello"), 3)
+	f.Add(append(frame(0x01, "a"), frame(0x80, "b")...), 1)
+	f.Fuzz(func(t *testing.T, b []byte, size int) {
+		whole, err := io.ReadAll(g.Messages(bytes.NewReader(b)))
+		if !bytes.HasPrefix(b, whole) {
+			t.Error("it yields what was not sent")
+		}
+		slow, slowErr := io.ReadAll(g.Messages(iotest.OneByteReader(bytes.NewReader(b))))
+		if (err == nil) != (slowErr == nil) || !bytes.HasPrefix(b, slow) { // what a stream that ends early yields of its last frame differs
+			t.Errorf("%v, byte by byte %v", err, slowErr)
+		}
+	})
+}
