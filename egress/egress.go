@@ -24,10 +24,12 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"net/netip"
 	"time"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
 )
 
 // The link, the same in every sandbox because no two share one. The interface
@@ -70,6 +72,17 @@ type Options struct {
 	// Host is the way out: it resolves names and dials. Nil: nothing leaves,
 	// whatever the policy says.
 	Host Host
+
+	// Authority signs what the sandbox is shown where TLS ends in the gateway:
+	// of rules that say https, and of hosts to which Vault binds a secret. Nil:
+	// such connections are refused.
+	Authority *Authority
+	// Roots are what certificates of servers are verified by where TLS ends in
+	// the gateway. Nil is the host's, read when they are first needed.
+	Roots *x509.CertPool
+	// Vault gives requests the credentials that the sandbox does not have. Nil:
+	// there are none.
+	Vault *vault.Vault
 
 	// Ask is called when the policy says ask. What it grants is granted for
 	// the gateway's life; it may take ten minutes, though no connection is

@@ -83,12 +83,13 @@ type flow struct {
 type judged struct {
 	policy     *policy.Policy
 	generation uint64
-	verdict    policy.Verdict // on the name and port, or the literal; Proto says whose handler serves
-	addrs      []netip.Addr   // what the name resolved to
-	dialled    netip.Addr     // the one that is connected
-	server     *string        // what a TLS client named
-	requests   []request      // what is being carried of HTTP, in all its readings
-	asking     bool           // nothing was allowed yet
+	verdict    policy.Verdict       // on the name and port, or the literal; Proto says whose handler serves
+	addrs      []netip.Addr         // what the name resolved to
+	dialled    netip.Addr           // the one that is connected
+	server     *string              // what a TLS client named
+	requests   map[uint64][]request // what is being carried of HTTP, each in all its readings
+	last       uint64               // key of requests
+	asking     bool                 // nothing was allowed yet
 }
 
 // handler serves a flow whose two sides are connected, until one of them ends
@@ -99,7 +100,7 @@ type handler func(ctx context.Context, f *flow) error
 
 // handlers by the kinds of connections that policies tell apart.
 func handlers() map[policy.Proto]handler {
-	return map[policy.Proto]handler{policy.TCP: splice, policy.TLS: serveTLS, policy.HTTP: serveHTTP}
+	return map[policy.Proto]handler{policy.TCP: splice, policy.TLS: serveTLS, policy.HTTP: serveHTTP, policy.HTTPS: serveHTTPS}
 }
 
 // refusal is the error of a connection that the policy or a limit forbids.
@@ -152,6 +153,8 @@ func (g *Gateway) judgeLocked(to endpoint, from uint16) (*flow, *refusal) {
 		return f, r
 	case f.verdict.Action == policy.Deny:
 		return f, &refusal{f.verdict}
+	case f.verdict.Proto == policy.HTTPS && g.opts.Authority == nil:
+		return f, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleEnded, Reason: "no TLS ends in this sandbox's gateway: it was made without a rule of https and without secrets"}}
 	case g.handlers[f.verdict.Proto] == nil:
 		return f, &refusal{policy.Verdict{Rule: ruleLink,
 			Reason: fmt.Sprintf("connections of kind %q are not carried", f.verdict.Proto)}}
@@ -188,7 +191,7 @@ func (f *flow) connectVerdict(p *policy.Policy) policy.Verdict {
 	} else {
 		v = p.Literal(f.to.addr, f.to.port, f.gateway.own)
 	}
-	return f.granted(v)
+	return f.granted(f.ended(v))
 }
 
 // granted is v after what was answered to questions. The caller holds
@@ -219,9 +222,11 @@ func (f *flow) allowedBy(p *policy.Policy) policy.Verdict {
 	if f.server != nil && v.Action == policy.Allow {
 		v = worse(v, f.granted(p.Server(f.to.host(), f.to.port, *f.server)))
 	}
-	for _, r := range f.requests {
-		if v.Action == policy.Allow {
-			v = worse(v, f.granted(p.HTTP(f.to.host(), f.to.port, r.host, r.method, r.path)))
+	for _, asked := range f.requests {
+		for _, r := range asked {
+			if v.Action == policy.Allow {
+				v = worse(v, f.granted(f.judgeHead(p, r)))
+			}
 		}
 	}
 	return v

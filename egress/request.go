@@ -39,32 +39,44 @@ func readings(r *http.Request) ([]request, error) {
 }
 
 // judgeHTTP judges the readings of one request, by the flow's generation and
-// the one in force. The error is a *refusal. Until answered the request is
-// judged by every policy that comes: its body, or what it was upgraded to, may
+// the one in force. The error is a *refusal. Until answered, which takes the key
+// that is returned, the request is judged by every policy that comes: its body, or what it was upgraded to, may
 // go on for as long as the client likes.
-func (f *flow) judgeHTTP(asked []request) error {
+func (f *flow) judgeHTTP(asked []request) (uint64, error) {
 	g := f.gateway
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range asked {
-		v := f.granted(f.policy.HTTP(f.to.host(), f.to.port, r.host, r.method, r.path))
+		v := f.granted(f.judgeHead(f.policy, r))
 		if v.Action == policy.Allow && f.generation != g.generation {
-			v = worse(v, f.granted(g.policyLocked().HTTP(f.to.host(), f.to.port, r.host, r.method, r.path)))
+			v = worse(v, f.granted(f.judgeHead(g.policyLocked(), r)))
 		}
 		if v.Action != policy.Allow {
-			return &refusal{v}
+			return 0, &refusal{v}
 		}
 		if v.Reported && !f.verdict.Reported {
 			f.verdict = worse(f.verdict, v)
 		}
 	}
-	f.requests = asked
-	return nil
+	f.last++
+	if f.requests == nil {
+		f.requests = map[uint64][]request{}
+	}
+	f.requests[f.last] = asked
+	return f.last, nil
 }
 
-// answered is the end of the request that was judged last.
-func (f *flow) answered() {
+// judgeHead is p's verdict on one reading of a request.
+func (f *flow) judgeHead(p *policy.Policy, r request) policy.Verdict {
+	if f.verdict.Proto == policy.HTTPS {
+		return f.ended(p.HTTPS(f.to.host(), f.to.port, r.host, r.method, r.path))
+	}
+	return p.HTTP(f.to.host(), f.to.port, r.host, r.method, r.path)
+}
+
+// answered is the end of a request that was judged.
+func (f *flow) answered(key uint64) {
 	f.gateway.mu.Lock()
 	defer f.gateway.mu.Unlock()
-	f.requests = nil
+	delete(f.requests, key)
 }

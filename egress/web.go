@@ -2,7 +2,9 @@ package egress
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
 )
 
 const (
@@ -143,7 +146,9 @@ func (l *oneConn) Addr() net.Addr { return l.LocalAddr() }
 // judged for it. It knows nothing of how the requests came.
 type web struct {
 	f         *flow
+	scheme    string // http or https
 	transport *http.Transport
+	upgrades  *http.Transport // of https: for what HTTP/2 cannot carry
 	proxy     *httputil.ReverseProxy
 	aborted   func() bool // stops what waits for the flow's end; of the gateway's proxy
 
@@ -152,9 +157,29 @@ type web struct {
 }
 
 func newWeb(f *flow) *web {
-	w := &web{f: f, first: f.outside}
-	w.transport = &http.Transport{
+	w := &web{f: f, first: f.outside, scheme: "http"}
+	w.transport = w.newTransport()
+	if f.verdict.Proto == policy.HTTPS {
+		w.scheme = "https"
+		w.upgrades = w.newTransport()
+		w.transport.Protocols.SetHTTP2(true)
+	}
+	w.proxy = &httputil.ReverseProxy{
+		Rewrite:        w.rewrite,
+		Transport:      w,
+		FlushInterval:  -1, // at once
+		ModifyResponse: w.modify,
+		ErrorHandler:   w.fail,
+		ErrorLog:       log.New(io.Discard, "", 0),
+	}
+	return w
+}
+
+func (w *web) newTransport() *http.Transport {
+	t := &http.Transport{
 		DialContext:            w.dial,
+		TLSClientConfig:        &tls.Config{RootCAs: w.f.gateway.opts.Roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    helloTimeout,
 		DisableCompression:     true, // nothing is asked for that the client did not
 		MaxIdleConnsPerHost:    1,
 		IdleConnTimeout:        upstreamIdle,
@@ -162,49 +187,94 @@ func newWeb(f *flow) *web {
 		MaxResponseHeaderBytes: maxAnswerHead,
 		Protocols:              new(http.Protocols),
 	}
-	w.transport.Protocols.SetHTTP1(true)
-	w.proxy = &httputil.ReverseProxy{
-		Rewrite:       w.rewrite,
-		Transport:     w.transport,
-		FlushInterval: -1, // at once
-		ErrorHandler:  w.fail,
-		ErrorLog:      log.New(io.Discard, "", 0),
-	}
-	return w
+	t.Protocols.SetHTTP1(true)
+	return t
 }
 
 // close ends the connections that no request uses.
-func (w *web) close() { w.transport.CloseIdleConnections() }
+func (w *web) close() {
+	w.transport.CloseIdleConnections()
+	if w.upgrades != nil {
+		w.upgrades.CloseIdleConnections()
+	}
+}
 
 // ServeHTTP judges one request and carries it, or answers with the refusal.
 func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	defer w.f.answered()
-	if err := w.judge(r); err != nil {
-		w.refuse(rw, r, err)
+	key, refused := w.judge(r)
+	defer w.f.answered(key)
+	if refused != nil {
+		w.refuse(rw, r, refused)
 		return
 	}
-	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header)}, r)
+	grant, err := w.f.gateway.opts.Vault.Judge(w.target(), r, requestPath(r))
+	if err != nil {
+		w.fail(rw, r, err)
+		return
+	}
+	if grant != nil {
+		r = r.WithContext(context.WithValue(r.Context(), grantKey{}, grant))
+	}
+	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header), grant}, r)
 }
 
-func (w *web) judge(r *http.Request) *refusal {
+// target is what secrets are bound to. To what is not within TLS none is.
+func (w *web) target() vault.Target {
+	if w.scheme != "https" {
+		return vault.Target{}
+	}
+	return vault.Target{Host: w.f.to.name, Port: w.f.to.port}
+}
+
+// modify makes of what a server answered what is passed on.
+func (w *web) modify(resp *http.Response) error {
+	if len(resp.Trailer) > 0 { // HTTP/1.1 has them after chunks alone
+		resp.Header.Del("Content-Length")
+		resp.ContentLength = -1
+	}
+	return grantOf(resp.Request).Answer(resp)
+}
+
+// grantKey is where the context of a request has what the vault gives it.
+type grantKey struct{}
+
+func grantOf(r *http.Request) *vault.Grant {
+	grant, _ := r.Context().Value(grantKey{}).(*vault.Grant)
+	return grant
+}
+
+// RoundTrip sends a request that was judged, with what it is given.
+func (w *web) RoundTrip(out *http.Request) (*http.Response, error) {
+	if err := grantOf(out).Apply(out, cmp.Or(out.URL.Opaque, out.URL.EscapedPath())); err != nil {
+		return nil, err
+	}
+	if w.upgrades != nil && isWebSocket(out.Header) {
+		return w.upgrades.RoundTrip(out)
+	}
+	return w.transport.RoundTrip(out)
+}
+
+// judge returns the key for answered.
+func (w *web) judge(r *http.Request) (uint64, *refusal) {
 	asked, err := readings(r)
 	if err != nil {
-		return &refusal{policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}}
+		return 0, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}}
 	}
+	key, err := w.f.judgeHTTP(asked)
 	var refused *refusal
-	if errors.As(w.f.judgeHTTP(asked), &refused) {
-		return refused
+	if errors.As(err, &refused) {
+		return 0, refused
 	}
 	reason := ""
 	switch {
 	case r.Method == http.MethodConnect:
 		reason = "CONNECT is for the gateway's proxy, on its own address"
-	case r.URL.Scheme != "" && r.URL.Scheme != "http":
+	case r.URL.Scheme != "" && r.URL.Scheme != w.scheme:
 		reason = clip("the target of the request has the scheme " + r.URL.Scheme)
 	default:
-		return nil
+		return key, nil
 	}
-	return &refusal{policy.Verdict{Rule: ruleHTTP, Reason: reason}}
+	return key, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: reason}}
 }
 
 // requestPath is the path as it is sent.
@@ -226,7 +296,7 @@ func rawPath(r *http.Request) (string, bool) {
 // for what is about a single hop.
 func (w *web) rewrite(p *httputil.ProxyRequest) {
 	in, out := p.In, p.Out
-	out.URL = &url.URL{Scheme: "http", Host: w.f.to.String(), Path: in.URL.Path, RawPath: in.URL.RawPath,
+	out.URL = &url.URL{Scheme: w.scheme, Host: w.f.to.String(), Path: in.URL.Path, RawPath: in.URL.RawPath,
 		RawQuery: in.URL.RawQuery, ForceQuery: in.URL.ForceQuery}
 	if path, ok := rawPath(in); ok {
 		out.URL.Opaque = path
@@ -266,13 +336,20 @@ func (w *web) refuse(rw http.ResponseWriter, r *http.Request, why *refusal) {
 }
 
 func (w *web) say(rw http.ResponseWriter, r *http.Request, why *refusal) {
-	writePage(rw, r, http.StatusForbidden, page{Host: w.f.to.host(), Port: w.f.to.port, Rule: why.verdict.Rule, Reason: why.verdict.Reason})
+	status := http.StatusForbidden
+	if why.verdict.Rule == policy.RuleHost && r.ProtoMajor == 2 {
+		status = http.StatusMisdirectedRequest // RFC 9110 15.5.20
+	}
+	writePage(rw, r, status, page{Host: w.f.to.host(), Port: w.f.to.port, Rule: why.verdict.Rule, Reason: why.verdict.Reason})
 }
 
 // fail answers a request that could not be carried.
 func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
 	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: toldOf(err)}
 	var refused *refusal
+	if v, ok := errors.AsType[*vault.Refusal](err); ok {
+		err = &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: v.Rule, Reason: v.Reason}}
+	}
 	in, _ := r.Context().Value(framedKey{}).(*framed)
 	switch {
 	case in != nil && in.inBody() != nil: // it was recorded when it was found
@@ -295,6 +372,7 @@ type answer struct {
 	http.ResponseWriter
 	f      *flow
 	tunnel bool // was asked for: what follows the request is no HTTP
+	grant  *vault.Grant
 }
 
 func (a *answer) WriteHeader(code int) {
@@ -325,6 +403,9 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	u := &upgraded{c.(*framed), rw.Reader, a.f}
 	if u.proxied() && !a.f.watch(u.Conn) {
 		return nil, nil, context.Cause(a.f.ctx)
+	}
+	if a.grant != nil {
+		return newSocket(u, a.grant), rw, nil
 	}
 	return u, rw, nil
 }

@@ -1,0 +1,146 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
+)
+
+const (
+	// maxStreams are carried at once over one connection of HTTP/2.
+	maxStreams = 250
+	// maxFrame of HTTP/2 and maxFields of a request's head, in bytes.
+	maxFrame = 1 << 20
+
+	// ruleEnded is the Rule of connections whose TLS should end in the gateway
+	// and cannot.
+	ruleEnded = "tls.end"
+)
+
+// ended is v, for a host to which a secret is bound: TLS ends in the gateway
+// there, whatever a rule says.
+func (f *flow) ended(v policy.Verdict) policy.Verdict {
+	g := f.gateway
+	if v.Action == policy.Deny || f.to.name == "" || !g.opts.Vault.Bound(vault.Target{Host: f.to.name, Port: f.to.port}) {
+		return v
+	}
+	switch v.Proto {
+	case policy.TLS:
+		v.Proto = policy.HTTPS
+	case policy.TCP, policy.HTTP:
+		return policy.Verdict{Rule: ruleEnded, Proto: v.Proto, Reason: fmt.Sprintf(
+			"a secret is bound to %s, where only https may be spoken, and %s allows %s", f.to, v.Rule, v.Proto)}
+	}
+	return v
+}
+
+// serveHTTPS ends TLS, judges every request within and carries those that may
+// pass over TLS of its own.
+func serveHTTPS(ctx context.Context, f *flow) error {
+	inside, err := f.endTLS(ctx)
+	if err != nil {
+		return err
+	}
+	w := newWeb(f)
+	defer w.close()
+	if inside.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
+		return serveStreams(ctx, inside, w)
+	}
+	return serveConn(ctx, inside, w, func(err error) { f.deny(policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
+}
+
+// endTLS judges the client's first message and makes a connection of TLS with
+// it, in the name it was for.
+func (f *flow) endTLS(ctx context.Context) (*tls.Conn, error) {
+	var raw []byte
+	var h hello
+	err := within(ctx, helloTimeout, func() (err error) {
+		raw, h, err = readHello(f.inside)
+		return err
+	}, f.inside)
+	switch {
+	case len(raw) == 0 && err != nil:
+		return nil, fmt.Errorf("the client said nothing: %w", err)
+	case err != nil:
+		return nil, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleTLS,
+			Reason: fmt.Sprintf("%s allows TLS only: %v", f.verdict.Rule, explain(err))}}
+	}
+	if err := f.judgeServer(h.serverName); err != nil {
+		return nil, err
+	}
+	cert, err := f.gateway.opts.Authority.Certificate(f.to.name)
+	if err != nil {
+		return nil, err
+	}
+	c := tls.Server(&replayed{Conn: f.inside, first: bytes.NewReader(raw)}, &tls.Config{
+		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{http2.NextProtoTLS, "http/1.1"}})
+	shake, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	if err := c.HandshakeContext(shake); err != nil {
+		return nil, handshakeFailed(ctx, err)
+	}
+	return c, nil
+}
+
+// handshakeFailed says what a client that breaks off probably means.
+func handshakeFailed(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+		return fmt.Errorf("the client did not accept the gateway's certificate, or its TLS: %w", alert)
+	}
+	return fmt.Errorf("TLS with the client: %w", err)
+}
+
+// replayed is a connection whose beginning was read already.
+type replayed struct {
+	net.Conn
+	first *bytes.Reader
+}
+
+func (r *replayed) Read(p []byte) (int, error) {
+	if r.first.Len() > 0 {
+		return r.first.Read(p)
+	}
+	return r.Conn.Read(p)
+}
+
+// serveStreams serves the requests of one connection of HTTP/2 until it ends, or
+// ctx. Several are served at once.
+func serveStreams(ctx context.Context, c *tls.Conn, h http.Handler) error {
+	quiet := log.New(io.Discard, "", 0)
+	s := &http2.Server{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, IdleTimeout: idleTimeout,
+		MaxUploadBufferPerStream: 1 << 20, MaxUploadBufferPerConnection: 4 << 20}
+	var handlers sync.WaitGroup
+	counted := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		handlers.Add(1) // from the goroutine of ServeConn
+		defer handlers.Done()
+		h.ServeHTTP(rw, r)
+	})
+	s.ServeConn(&shut{c}, &http2.ServeConnOpts{Context: ctx, Handler: counted, BaseConfig: &http.Server{
+		MaxHeaderBytes: maxHead, ErrorLog: quiet, IdleTimeout: idleTimeout}})
+	handlers.Wait()
+	return nil
+}
+
+// shut is a connection whose close is the end of what is sent: its owner closes
+// it.
+type shut struct{ *tls.Conn }
+
+func (s *shut) Close() error {
+	return errors.Join(s.CloseWrite(), s.SetReadDeadline(time.Unix(1, 0)))
+}
