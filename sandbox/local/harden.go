@@ -13,7 +13,8 @@ import (
 // harden gives up what the keeper no longer needs, before it reads the first
 // frame from its sandbox: as root its uid, which becomes the host id that the
 // sandbox's own root is mapped to (so it can still end the nest); the file
-// system, by landlock; and any way to regain either.
+// system, by landlock; system calls that it never makes, by seccomp; and any way
+// to regain them.
 func (k *keeper) harden() error {
 	if base := k.cfg.Info.IDBase; base != 0 && os.Geteuid() == 0 {
 		// All threads at once (syscall does that); groups first, uid last.
@@ -41,5 +42,5 @@ func (k *keeper) harden() error {
 	if err := landlock.V5.BestEffort().RestrictPaths(); err != nil {
 		return fmt.Errorf("restrict the keeper with landlock: %w", err)
 	}
-	return nil
+	return filterKeeper()
 }

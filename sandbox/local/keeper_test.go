@@ -56,6 +56,9 @@ func TestKeeperIsHardened(t *testing.T) {
 	if os.Geteuid() == 0 && strings.HasPrefix(status["Uid"], "0 ") {
 		t.Errorf("a keeper started by root still is root: Uid %s", status["Uid"])
 	}
+	if status["Seccomp"] != "2" || status["Seccomp_filters"] == "0" {
+		t.Errorf("Seccomp is %s, with %s filters", status["Seccomp"], status["Seccomp_filters"])
+	}
 	for _, set := range []string{"CapEff", "CapPrm", "CapAmb"} {
 		if strings.Trim(status[set], "0") != "" {
 			t.Errorf("%s is %s", set, status[set])
