@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
 )
 
 // Provider creates and ends sandboxes. All methods may be called concurrently.
@@ -204,6 +205,9 @@ type Spec struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// Network says what may leave. The zero Document: nothing.
 	Network policy.Document `json:"network,omitzero"`
+	// Secrets are given to requests that the sandbox sends, which has placeholders
+	// of them. Their values are not encoded.
+	Secrets []vault.Secret `json:"secrets,omitempty"`
 	// Require lists capabilities without which the sandbox must not be made.
 	Require []Capability `json:"require,omitempty"`
 }

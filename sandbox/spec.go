@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
 )
 
 // Check reports the first thing in a Spec that no provider could honour, as
@@ -46,7 +47,34 @@ func (s Spec) Check() error {
 	if _, err := policy.Compile(s.Network); err != nil {
 		return InvalidNetwork("create", err)
 	}
+	if err := s.checkSecrets(); err != nil {
+		return err
+	}
 	return CheckCapabilities(s.Require)
+}
+
+// checkSecrets reports the first fault of the secrets.
+func (s Spec) checkSecrets() error {
+	bad := func(subject, hint, format string, args ...any) error {
+		return &Error{Kind: KindInvalid, Op: "create", Subject: subject, Err: fmt.Errorf(format, args...), Hint: hint}
+	}
+	seen := map[string]bool{}
+	for _, secret := range s.Secrets {
+		name := "secrets." + secret.Name
+		switch _, taken := s.Env[secret.Variable]; {
+		case secret.Name == "" || seen[secret.Name]:
+			return bad("secrets", "", "a secret has no name, or that of another")
+		case secret.Variable != "" && (taken || seen["$"+secret.Variable]):
+			return bad(name+".variable", "name another variable", "%s is set by something else", secret.Variable)
+		case strings.ContainsAny(secret.Variable, "=\x00"):
+			return bad(name+".variable", "such as API_KEY", "%q is no name of a variable", secret.Variable)
+		}
+		seen[secret.Name], seen["$"+secret.Variable] = true, true
+	}
+	if faults := vault.Check(s.Secrets); len(faults) > 0 {
+		return bad("secrets."+faults[0].Path, faults[0].Hint, "%s", faults[0].Message)
+	}
+	return nil
 }
 
 // The least a sandbox can start and run a command with: execd is a program of

@@ -46,6 +46,9 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	ctx, cancel := context.WithTimeout(ctx, p.opts.StartTimeout+5*time.Second)
 	defer cancel()
 	cfg := p.keeperConfig(id, spec, plan)
+	if cfg.Vault, err = p.vaultConfig(spec); err != nil {
+		return sandbox.Info{}, err
+	}
 	if img != nil {
 		cfg.Image, cfg.Info.Image, cfg.Info.ImageDigest, cfg.Info.Entrypoint = root, img.Reference, img.Digest, entrypointOf(img)
 		cfg.Info.Notes = p.imageNotes(img, named)

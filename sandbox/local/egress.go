@@ -117,6 +117,10 @@ func (k *keeper) wayOut() (egress.Options, error) {
 		}
 		return egress.Options{}, e
 	}
+	roots, err := k.roots()
+	if err != nil {
+		return egress.Options{}, err
+	}
 	k.ports = newPortOwner(k.cfg.Token)
 	k.owners.open = func(open bool) { k.gateway.Open(open) }
 	k.network.full = func() {
@@ -124,7 +128,7 @@ func (k *keeper) wayOut() (egress.Options, error) {
 			g.Seal()
 		}
 	}
-	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Ask: k.ask, Owner: k.ports.find, OwnerLasts: k.ports.lasts.Load,
+	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Authority: k.authority, Roots: roots, Vault: k.vault, Ask: k.ask, Owner: k.ports.find, OwnerLasts: k.ports.lasts.Load,
 		Limits: c.Limits, HostMeter: k.shared, Record: k.network.record}, nil
 }
 

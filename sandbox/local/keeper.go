@@ -19,6 +19,7 @@ import (
 
 	"github.com/rein-sh/rein/egress"
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/sandbox"
 )
 
@@ -39,6 +40,7 @@ type keeperConfig struct {
 	StartTimeout time.Duration `json:"start_timeout"`
 	Origin       policy.Origin `json:"origin,omitempty"` // of Spec.Network, which does not say it itself
 	Egress       egressConfig  `json:"egress,omitzero"`
+	Vault        vaultConfig   `json:"vault,omitzero"`
 }
 
 // keeperReply is the keeper's one line on standard output: the sandbox runs,
@@ -62,6 +64,10 @@ type keeper struct {
 	gateway *egress.Gateway // may be used by others once the state is running
 	owners  owners
 	ports   *portOwner
+
+	vault     *vault.Vault      // nil: there are no secrets
+	authority *egress.Authority // nil: no TLS ends in the gateway
+	trusted   string            // PEM that the sandbox trusts besides the system's
 
 	deadline *deadline
 	killed   chan struct{} // closed by the first kill request
@@ -157,6 +163,9 @@ func (k *keeper) run(ctx context.Context, stdout io.WriteCloser) (err error) {
 		defer held.Close()
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
+	if err := k.prepareVault(); err != nil {
+		return err
+	}
 	link, err := k.startNest()
 	if err != nil {
 		return err
@@ -255,6 +264,7 @@ func (k *keeper) serveUntilEnd(ctx context.Context) {
 // keeper no longer has the right to remove them.
 func (k *keeper) close() error {
 	k.setState(sandbox.StateLost, "ended")
+	k.vault.Wipe()
 	k.endNest()
 	if k.gateway != nil {
 		k.gateway.Close()

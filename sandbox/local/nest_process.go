@@ -262,7 +262,7 @@ func (k *keeper) nestConfig(mapped bool) nestConfig {
 	return nestConfig{
 		Image: img, OOMCounter: k.oomCounter(),
 		ID: k.cfg.Info.ID, Runtime: k.cfg.Runtime, Resources: k.cfg.Spec.Resources, Mounts: k.cfg.Spec.Mounts,
-		Cwd: k.cfg.Spec.Cwd, SameUser: k.cfg.SameUser, Trust: k.cfg.Egress.CA,
+		Cwd: k.cfg.Spec.Cwd, SameUser: k.cfg.SameUser, Trust: k.trusted,
 		LowerDisk: k.cfg.Runtime.Kind == kindGVisor,
 		Link: linkConfig{
 			MTU: egress.MTU, MAC: egress.SandboxMAC, GatewayMAC: egress.GatewayMAC,
@@ -305,10 +305,11 @@ func (k *keeper) boot() execd.Boot {
 		b.UID, b.GID, b.Home, b.Owned = img.User.UID, img.User.GID, img.User.Home, []string{k.cfg.Spec.Cwd, img.User.Home}
 		maps.Copy(b.Env, img.Env)
 	}
-	if k.cfg.Egress.CA != "" {
+	if k.trusted != "" {
 		maps.Copy(b.Env, trustEnvironment())
 	}
 	maps.Copy(b.Env, k.cfg.Spec.Env)
+	maps.Copy(b.Env, k.vault.Environment())
 	if k.cfg.Runtime.Kind == kindGVisor {
 		b.Cgroup = insideCgroup
 	}

@@ -88,7 +88,12 @@ func greet(name string, port int) string {
 // connected is a sandbox with a policy.
 func connected(t *testing.T, p *local.Provider, d policy.Document, ask func(context.Context, sandbox.Question) policy.Answer) *sandbox.Sandbox {
 	t.Helper()
-	s, err := sandbox.Create(t.Context(), p, sandbox.Spec{TTL: 5 * time.Minute, Network: d}, sandbox.Options{Log: discard(), Ask: ask})
+	return connectedTo(t, p, sandbox.Spec{TTL: 5 * time.Minute, Network: d}, ask)
+}
+
+func connectedTo(t *testing.T, p *local.Provider, spec sandbox.Spec, ask func(context.Context, sandbox.Question) policy.Answer) *sandbox.Sandbox {
+	t.Helper()
+	s, err := sandbox.Create(t.Context(), p, spec, sandbox.Options{Log: discard(), Ask: ask})
 	if err != nil {
 		t.Fatal(err)
 	}

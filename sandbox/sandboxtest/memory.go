@@ -122,6 +122,9 @@ func (m *Memory) check(ctx context.Context, spec sandbox.Spec) error {
 	if len(spec.Mounts) > 0 {
 		return refuse("mounts", "a sandbox in memory sees no host paths")
 	}
+	if len(spec.Secrets) > 0 {
+		return refuse("secrets", "a sandbox in memory sends no requests that could be given any")
+	}
 	if !sandbox.DeniesAll(spec.Network) {
 		return refuse("network", "a sandbox in memory has no network, and reaches nothing")
 	}
