@@ -207,7 +207,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if a.collector, err = a.openCollector(cmd.Context(), file.Config.Telemetry); err != nil {
 		return o, nil, err
 	}
-	masker, err := a.masker(cmd.Context(), file.Config, key, back.key)
+	secrets, masker, err := a.secrets(cmd.Context(), file.Config, target, key, back.key)
 	if err != nil {
 		return o, nil, err
 	}
@@ -215,12 +215,12 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 	if err != nil {
 		return o, nil, err
 	}
-	hash, err := configHash(target, m, back.config, limits, file.Config.Context, f.context, file.Config.Search, file.Config.Sessions, file.Config.Approval, file.Config.Tools)
+	hash, err := configHash(target, m, back.config, limits, file.Config.Context, f.context, file.Config.Search, file.Config.Sessions, file.Config.Approval, file.Config.Tools, file.Config.SecretsOf(target))
 	if err != nil {
 		return o, nil, err
 	}
 	return run.Options{
-		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target)}, Limits: limits,
+		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target, secrets...)}, Limits: limits,
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Retry: checked.retry, Output: checked.output,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Search: file.Config.Search, Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},

@@ -193,7 +193,11 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec := specOf(h.target)
+			secrets, err := a.vaultSecrets(cmd.Context(), h.file.Config, h.target)
+			if err != nil {
+				return err
+			}
+			spec := specOf(h.target, secrets...)
 			spec.TTL = time.Duration(ttl)
 			if spec.Labels, err = parseLabels(labels); err != nil {
 				return err

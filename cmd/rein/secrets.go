@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/secret"
 )
 
@@ -115,6 +116,30 @@ func (a *app) keyCommand(ctx context.Context, argv []string) (string, error) {
 		return "", fmt.Errorf("no answer within %s", keyTimeout)
 	}
 	return out.String(), err
+}
+
+// vaultSecrets reads the secrets of a target. They are masked from then on.
+func (a *app) vaultSecrets(ctx context.Context, c config.Config, t config.Target) ([]vault.Secret, error) {
+	list := c.SecretsOf(t)
+	for i, s := range list {
+		value, err := a.readSecret(ctx, s.Name, "secrets: "+s.Name+":", c.Secrets[s.Name].Key())
+		if err != nil {
+			return nil, err
+		}
+		list[i].Value = value
+		a.providerKeys = append(a.providerKeys, value)
+	}
+	return list, nil
+}
+
+// secrets are those of a target, and the masker that knows them and more.
+func (a *app) secrets(ctx context.Context, c config.Config, t config.Target, more ...secret.Value) ([]vault.Secret, *secret.Masker, error) {
+	list, err := a.vaultSecrets(ctx, c, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := a.masker(ctx, c, more...)
+	return list, m, err
 }
 
 // masker knows every secret of this host that rein was told of: the model's

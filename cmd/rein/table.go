@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/model/anthropic"
@@ -270,9 +271,10 @@ func withTargetDefaults(t config.Target) config.Target {
 	return t
 }
 
-// specOf is what a target's sandbox is made from, without its TTL.
-func specOf(t config.Target) sandbox.Spec {
-	s := sandbox.Spec{Image: t.Image, Cwd: t.Cwd, Env: t.Env, Require: t.Require, Network: t.NetworkOf(), Resources: sandbox.Resources{
+// specOf is what a target's sandbox is made from, without its TTL, and with the
+// secrets that were read for it.
+func specOf(t config.Target, secrets ...vault.Secret) sandbox.Spec {
+	s := sandbox.Spec{Image: t.Image, Cwd: t.Cwd, Env: t.Env, Require: t.Require, Network: t.NetworkOf(), Secrets: secrets, Resources: sandbox.Resources{
 		CPU: t.Resources.CPU, Memory: int64(t.Resources.Memory), PIDs: t.Resources.PIDs, Disk: int64(t.Resources.Disk)}}
 	for _, m := range t.Mounts {
 		s.Mounts = append(s.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target, Writable: m.Writable})

@@ -22,6 +22,7 @@ type Config struct {
 	Model     string            `json:"model,omitempty" jsonschema:"name of the model used when --model is not given"`
 	Targets   map[string]Target `json:"targets,omitempty" jsonschema:"where runs execute, by name"`
 	Models    map[string]Model  `json:"models,omitempty" jsonschema:"models, by name"`
+	Secrets   map[string]Secret `json:"secrets,omitempty" jsonschema:"credentials that requests of sandboxes are given, and sandboxes never hold, by name"`
 	Prices    map[string]Price  `json:"prices,omitempty" jsonschema:"what models cost, by VENDOR/MODEL, before the published prices"`
 	Egress    Egress            `json:"egress,omitzero" jsonschema:"this host's way to the network"`
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
@@ -47,6 +48,7 @@ type Target struct {
 	Mounts    []Mount              `json:"mounts,omitempty" jsonschema:"host paths shown inside, none by default"`
 	Require   []sandbox.Capability `json:"require,omitempty" jsonschema:"capabilities without which no sandbox is made"`
 	Network   policy.Document      `json:"network,omitzero" jsonschema:"what may leave the sandbox; nothing unless set"`
+	Secrets   []string             `json:"secrets,omitempty" jsonschema:"names under secrets: whose credentials its requests are given"`
 
 	Acceptance Acceptance `json:"acceptance,omitzero" jsonschema:"checks of every run there, before those of flags"`
 

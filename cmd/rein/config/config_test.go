@@ -175,6 +175,16 @@ func TestFaults(t *testing.T) {
 		{"two kinds of a check", "targets:\n  a: {acceptance: {checks: [{run: [a], shell: b}]}}\n", "a check is one of run, shell and file, not 2 of them", "exactly one of"},
 		{"schema of a check", "targets:\n  a: {acceptance: {checks: [{file: {path: x, schema: '{'}}]}}\n", "its schema: ", "docs/acceptance.md"},
 		{"several faults", "limits: {preset: fast}\nmodel: gtp\n", `c.yaml:1:10: limits.preset: "fast" is not known (known: quick, standard, long)`, "rein config schema"},
+		{"secret for nothing", "secrets:\n  a: {env: A}\n", "nothing says what it is for", "use:"},
+		{"secret for a wildcard", "secrets:\n  a: {env: A, use: [{host: '*.example.org', as: bearer}]}\n", "bound to exact hosts", "each host"},
+		{"secret in no form", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: cookie}]}\n", `"cookie" is not known`, "bearer"},
+		{"secrets for the same field", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\n  b: {env: B, use: [{host: a.example.org, as: basic}]}\n" +
+			"targets:\n  x:\n    secrets: [a, b]\n    network: {rules: [{host: a.example.org}]}\n", "Authorization of requests to a.example.org:443 is also set by a", "overlap"},
+		{"no such secret", "targets:\n  x:\n    secrets: [a]\n", `no secret "a"`, "secrets:"},
+		{"secret for what is denied", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    secrets: [a]\n", "this target's network denies", "network: rules:"},
+		{"secret without TLS", "secrets:\n  a: {env: A, use: [{host: a.example.org, ports: [80], as: bearer}]}\ntargets:\n  x:\n    secrets: [a]\n    network: {rules: [{host: a.example.org}]}\n", "within TLS alone", "https"},
+		{"secret on a server", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    provider: opensandbox\n    url: http://127.0.0.1\n    image: x\n    secrets: [a]\n    network: {rules: [{host: a.example.org}]}\n", "no vault on an OpenSandbox server", "local"},
+		{"variable twice", "secrets:\n  a: {env: A, variable: V, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    env: {V: x}\n    secrets: [a]\n    network: {rules: [{host: a.example.org}]}\n", "also set by env", "another variable"},
 		{"secret without place", "redaction:\n  secrets: [{name: x}]\n", "exactly one place", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

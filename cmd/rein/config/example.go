@@ -43,13 +43,13 @@ targets:
     #     - host: api.example.com        # tls on 443, http on 80
     #     - host: "*.example.org"        # every name beneath it
     #       ports: [443, 8443]
-    #       proto: tls                   # or http, tcp
+    #       proto: tls                   # or https, http, tcp
     #       action: ask                  # or allow, deny
     #     - cidr: 192.0.2.0/24
     #       ports: [22]
     #       proto: tcp
     #     - host: docs.example.com
-    #       proto: http
+    #       proto: https                 # TLS ends in the gateway, which sees requests
     #       methods: [GET]
     #       paths: [/public/*]
     #   # mode: strictest                # or ordered: the first that speaks counts
@@ -70,6 +70,16 @@ targets:
   #   # entrypoint: [tail, -f, /dev/null]   # what the image starts
   #   # accept_weak_egress: true  # take a policy that stops names only
   #   # server_execd_only: true   # put no execd of rein's into the sandboxes
+
+# Credentials that requests of sandboxes are given, and sandboxes never hold:
+# docs/vault.md. A target names those that are for it (secrets: [github]).
+# secrets:
+#   github:
+#     env: GITHUB_TOKEN       # of this host; or file: or command:
+#     variable: GITHUB_TOKEN  # inside, where it holds a placeholder
+#     use:
+#       - {host: api.github.com, as: bearer}
+#       - {host: github.com, as: basic, user: x-access-token, paths: [/acme/*]}
 
 # This host's way to the network, for sandboxes that may reach something.
 # egress:

@@ -69,6 +69,7 @@ func Validate(f *File, known Known) error {
 	v.context(c.Context)
 	v.sessions(c.Sessions)
 	v.redaction(c.Redaction)
+	v.secrets(c)
 	v.approval(c.Approval)
 	v.hosts(c)
 	v.egress(c.Egress)

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
+)
+
+// Secret is a credential of this host, and what requests of sandboxes are given
+// it for.
+type Secret struct {
+	Env      string          `json:"env,omitempty" jsonschema:"name of an environment variable of the host that holds it"`
+	File     string          `json:"file,omitempty" jsonschema:"absolute path of a file that holds it"`
+	Command  []string        `json:"command,omitempty" jsonschema:"program and arguments that print it, run on the host without a shell"`
+	Variable string          `json:"variable,omitempty" jsonschema:"environment variable inside that holds its placeholder"`
+	Use      []vault.Binding `json:"use,omitempty" jsonschema:"which requests are given it, and how"`
+}
+
+// Key is the place of the secret.
+func (s Secret) Key() Key { return Key{Env: s.Env, File: s.File, Command: s.Command} }
+
+// SecretsOf are the secrets of a target, in its order, without their values.
+func (c Config) SecretsOf(t Target) []vault.Secret {
+	var out []vault.Secret
+	for _, name := range t.Secrets {
+		s := c.Secrets[name]
+		out = append(out, vault.Secret{Name: name, Variable: s.Variable, Use: s.Use})
+	}
+	return out
+}
+
+// secrets judges what is said of secrets, and which targets use them.
+func (v *validator) secrets(c Config) {
+	names := slices.Sorted(maps.Keys(c.Secrets))
+	for _, name := range names {
+		s, at := c.Secrets[name], "secrets."+name
+		v.key(at, s.Key(), true)
+		if s.Variable != "" && !envName.MatchString(s.Variable) {
+			v.fault(at+".variable", "letters, digits and underscore", "%q is no name of a variable", s.Variable)
+		}
+		for _, f := range vault.Check([]vault.Secret{{Name: name, Use: s.Use}}) {
+			v.fault("secrets."+f.Path, f.Hint, "%s", f.Message)
+		}
+	}
+	for _, target := range slices.Sorted(maps.Keys(c.Targets)) {
+		v.secretsOf("targets."+target, c, c.Targets[target], names)
+	}
+}
+
+// secretsOf judges the secrets of one target together.
+func (v *validator) secretsOf(at string, c Config, t Target, names []string) {
+	sets := map[string]string{} // variables, by what sets them
+	for name := range t.Env {
+		sets[name] = "env"
+	}
+	for i, name := range t.Secrets {
+		p := fmt.Sprintf("%s.secrets[%d]", at, i)
+		if !slices.Contains(names, name) {
+			v.fault(p, secretHint(name, names), "no secret %q", name)
+			continue
+		}
+		if slices.Contains(t.Secrets[:i], name) {
+			v.fault(p, "", "%q is given twice", name)
+			continue
+		}
+		if variable := c.Secrets[name].Variable; variable != "" {
+			if other := sets[variable]; other != "" {
+				v.fault(p, "name another variable", "the variable %s of %s is also set by %s", variable, name, other)
+			}
+			sets[variable] = name
+		}
+	}
+	if len(t.Secrets) > 0 && t.Provider == RemoteProvider {
+		v.fault(at+".secrets", "use a target of the provider local", "rein has no vault on an OpenSandbox server")
+	}
+	v.reachable(at, c.SecretsOf(t), t)
+	alone := map[string]bool{} // faults of one secret were said
+	for _, s := range c.SecretsOf(t) {
+		for _, f := range vault.Check([]vault.Secret{s}) {
+			alone[f.Path+f.Message] = true
+		}
+	}
+	for _, f := range vault.Check(c.SecretsOf(t)) {
+		if name, _, _ := strings.Cut(f.Path, "."); !alone[f.Path+f.Message] && slices.Contains(names, name) {
+			v.fault(at+".secrets", f.Hint, "%s: %s", f.Path, f.Message)
+		}
+	}
+}
+
+// reachable refuses a secret for a host that the target's network does not reach:
+// it would never be used.
+func (v *validator) reachable(at string, secrets []vault.Secret, t Target) {
+	p, err := policy.Compile(t.NetworkOf())
+	if err != nil {
+		return // said elsewhere
+	}
+	for _, s := range secrets {
+		for i, b := range s.Use {
+			ports := b.Ports
+			if len(ports) == 0 {
+				ports = []int{443}
+			}
+			for _, port := range ports {
+				d := p.Connect(b.Host, uint16(port))
+				switch {
+				case d.Action == policy.Deny:
+					v.fault(at+".secrets", "allow it under network: rules:", "%s.use[%d] is for %s port %d, which this target's network denies: %s", s.Name, i, b.Host, port, d.Reason)
+				case d.Proto != policy.TLS && d.Proto != policy.HTTPS:
+					v.fault(at+".secrets", "write proto: https there", "%s.use[%d] is for %s port %d, where %s says %s: a secret is sent within TLS alone", s.Name, i, b.Host, port, d.Rule, d.Proto)
+				}
+			}
+		}
+	}
+}
+
+func secretHint(name string, names []string) string {
+	if len(names) == 0 {
+		return "name it under secrets:"
+	}
+	return DidYouMean(name, names)
+}
