@@ -109,7 +109,12 @@ func provider(t *testing.T, registry *clients.Registry, runtime string) sandbox.
 // create makes a sandbox with a policy.
 func create(t *testing.T, p sandbox.Provider, d policy.Document) *sandbox.Sandbox {
 	t.Helper()
-	box, err := sandbox.Create(t.Context(), p, sandbox.Spec{TTL: 10 * time.Minute, Network: d}, sandbox.Options{Log: audit.New(discard{}, audit.Options{})})
+	return made(t, p, sandbox.Spec{TTL: 10 * time.Minute, Network: d}, sandbox.Options{Log: audit.New(discard{}, audit.Options{})})
+}
+
+func made(t *testing.T, p sandbox.Provider, spec sandbox.Spec, o sandbox.Options) *sandbox.Sandbox {
+	t.Helper()
+	box, err := sandbox.Create(t.Context(), p, spec, o)
 	if err != nil {
 		t.Fatal(err)
 	}

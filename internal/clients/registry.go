@@ -62,6 +62,26 @@ type Registry struct {
 
 // New makes the packages below dir and serves them. git must be installed.
 func New(dir string) (*Registry, error) {
+	return newRegistry(dir, func(h http.Handler) http.Handler { return h })
+}
+
+// NewGuarded is New of servers that want a key of whoever asks, as a password or
+// as a bearer.
+func NewGuarded(dir, key string) (*Registry, error) {
+	return newRegistry(dir, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, password, _ := r.BasicAuth()
+			if password == key || r.Header.Get("Authorization") == "Bearer "+key {
+				h.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("WWW-Authenticate", `Basic realm="rein"`)
+			http.Error(w, "no key", http.StatusUnauthorized)
+		})
+	})
+}
+
+func newRegistry(dir string, guard func(http.Handler) http.Handler) (*Registry, error) {
 	repo, err := repository(dir)
 	if err != nil {
 		return nil, err
@@ -69,7 +89,7 @@ func New(dir string) (*Registry, error) {
 	var octets [2]byte
 	_, _ = rand.Read(octets[:]) // never fails
 	r := &Registry{address: netip.AddrFrom4([4]byte{127, 77, octets[0], octets[1] | 1}), asked: map[string]int{}}
-	if err := r.serve(r.handler(repo)); err != nil {
+	if err := r.serve(guard(r.handler(repo))); err != nil {
 		r.Close()
 		return nil, err
 	}
