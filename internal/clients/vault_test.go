@@ -40,7 +40,7 @@ func main() {
 	fmt.Println(res.Proto, string(b))
 }
 END
-export GOTOOLCHAIN=local GOPATH=$PWD/gopath GOCACHE=$PWD/gocache && ` + goCommand + ` run k.go`
+export GOTOOLCHAIN=local GOPATH=$PWD/gopath GOCACHE=/tmp/gocache && ` + goCommand + ` run k.go`
 
 // javaKeyed is Fetch.java with a field.
 const javaKeyed = `sed 's|newBuilder(URI.create(a\[0\]))|newBuilder(URI.create(a[0])).header("Authorization", "Basic " + java.util.Base64.getEncoder().encodeToString(("me:" + System.getenv("KEY")).getBytes()))|; s/class Fetch/class K/' Fetch.java >K.java && java K.java https://` + clients.Site + "/"
