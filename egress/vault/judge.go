@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/secret"
 )
 
 // Grant is what a request that may pass is given. A nil one gives nothing.
@@ -19,6 +20,7 @@ type Grant struct {
 	path, query *string     // in their raw forms, when they change
 	replace     []exchange  // in the body
 	sign        *signing
+	signature   *secret.Masker // of what was signed, once it is
 }
 
 // exchange is a placeholder and the secret to put in its place.
@@ -278,11 +280,11 @@ func (q *request) parameters() error {
 		case value != b.of.placeholder:
 			return refuse(RuleForeign, "the parameter %q does not hold this sandbox's placeholder of %s", clip(name), b.of.name)
 		default:
-			secret, err := q.vault.value(b.of)
+			key, err := q.vault.value(b.of)
 			if err != nil {
 				return err
 			}
-			out[i], q.query[i], changed = rawName+"="+url.QueryEscape(secret), rawName, true
+			out[i], q.query[i], changed = rawName+"="+url.QueryEscape(key), rawName, true
 		}
 		seen[name] = true
 	}
@@ -290,11 +292,11 @@ func (q *request) parameters() error {
 		if b == nil || seen[name] {
 			continue
 		}
-		secret, err := q.vault.value(b.of)
+		key, err := q.vault.value(b.of)
 		if err != nil {
 			return err
 		}
-		out, changed = append(out, url.QueryEscape(name)+"="+url.QueryEscape(secret)), true
+		out, changed = append(out, url.QueryEscape(name)+"="+url.QueryEscape(key)), true
 	}
 	if changed {
 		query := strings.Join(out, "&")
@@ -425,5 +427,9 @@ func (g *Grant) Apply(out *http.Request, path string) error {
 		out.Trailer = nil // nobody looks through it
 	}
 	g.guard(out)
-	return g.sign.apply(out, path)
+	made, err := g.sign.apply(out, path)
+	if made != "" { // whoever has it can repeat the request from elsewhere
+		g.signature = secret.NewMasker(secret.New("signature", made))
+	}
+	return err
 }
