@@ -2,7 +2,6 @@ package egress
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/rein-sh/rein/egress/policy"
 )
@@ -14,17 +13,8 @@ type request struct{ host, method, path string }
 // says in fields that some servers go by instead of its first line. A policy
 // that allows some methods or paths has to allow each.
 func readings(r *http.Request) ([]request, error) {
-	methods, paths := []string{r.Method}, []string{requestPath(r)}
-	for name, values := range r.Header {
-		switch strings.ReplaceAll(strings.ToLower(name), "_", "-") {
-		case "x-http-method-override", "x-http-method", "x-method-override":
-			for _, v := range values {
-				methods = append(methods, strings.ToUpper(v))
-			}
-		case "x-original-url", "x-rewrite-url":
-			paths = append(paths, values...)
-		}
-	}
+	methods, paths := policy.Overrides(r.Header)
+	methods, paths = append([]string{r.Method}, methods...), append([]string{requestPath(r)}, paths...)
 	const most = 8
 	if len(methods)+len(paths) > most {
 		return nil, faulty("a request says %d times how it is to be taken", len(methods)+len(paths))

@@ -345,7 +345,7 @@ func (w *web) say(rw http.ResponseWriter, r *http.Request, why *refusal) {
 
 // fail answers a request that could not be carried.
 func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
-	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: toldOf(err)}
+	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: grantOf(r).Text(toldOf(err))} // it may hold what the server said
 	var refused *refusal
 	if v, ok := errors.AsType[*vault.Refusal](err); ok {
 		err = &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: v.Rule, Reason: v.Reason}}
@@ -380,7 +380,9 @@ func (a *answer) WriteHeader(code int) {
 		return // net/http says so when the body is read: now that the server has
 	}
 	h := a.Header()
-	if code >= 200 {
+	if code < 200 {
+		a.grant.Mask(h) // modify sees the last answer alone
+	} else {
 		for _, name := range []string{"Content-Type", "Date"} {
 			if _, ok := h[name]; !ok {
 				h[name] = nil

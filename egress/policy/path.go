@@ -65,3 +65,19 @@ func plainPath(path string) bool {
 	}
 	return true
 }
+
+// Overrides are the methods and paths that fields of a request name, by which
+// some servers go instead of its first line.
+func Overrides(fields map[string][]string) (methods, paths []string) {
+	for name, values := range fields {
+		switch strings.ReplaceAll(strings.ToLower(name), "_", "-") {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			for _, v := range values {
+				methods = append(methods, strings.ToUpper(v))
+			}
+		case "x-original-url", "x-rewrite-url":
+			paths = append(paths, values...)
+		}
+	}
+	return methods, paths
+}

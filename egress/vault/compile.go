@@ -1,11 +1,13 @@
 package vault
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf16"
 
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/secret"
@@ -72,9 +74,21 @@ func (v *Vault) hold(s Secret) (*held, error) {
 	}
 	h := &held{name: s.Name, variable: s.Variable, shape: shape, placeholder: shape.placeholder(v.key, value), value: value}
 	v.secrets = append(v.secrets, h)
-	v.values.Add(s.Value)
+	v.known(s.Name, value)
 	v.placeholders.Add(secret.New(s.Name, h.placeholder))
 	return h, nil
+}
+
+// known has a value masked from now on, also in UTF-16, which servers may be
+// asked for.
+func (v *Vault) known(name, value string) bool {
+	var little, big []byte
+	for _, unit := range utf16.Encode([]rune(value)) {
+		little, big = binary.LittleEndian.AppendUint16(little, unit), binary.BigEndian.AppendUint16(big, unit)
+	}
+	v.values.Add(secret.New(name, string(little)))
+	v.values.Add(secret.New(name, string(big)))
+	return v.values.Add(secret.New(name, value))
 }
 
 // Check returns what is wrong with bindings, which needs no values.
@@ -264,7 +278,9 @@ func (v *Vault) Rotate(name string, value secret.Value) error {
 	defer v.mu.Unlock()
 	for _, h := range v.secrets {
 		if h.name == name {
-			v.values.Add(value)
+			if !v.known(name, text) {
+				return fmt.Errorf("%s: the new value is too short to be masked", name)
+			}
 			h.value = text
 			return nil
 		}

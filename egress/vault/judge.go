@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/secret"
 )
 
 // Grant is what a request that may pass is given. A nil one gives nothing.
@@ -19,6 +20,7 @@ type Grant struct {
 	path, query *string     // in their raw forms, when they change
 	replace     []exchange  // in the body
 	sign        *signing
+	signature   *secret.Masker // of what was signed, once it is
 }
 
 // exchange is a placeholder and the secret to put in its place.
@@ -48,7 +50,7 @@ func (v *Vault) Judge(to Target, r *http.Request, path string) (*Grant, error) {
 	}
 	for _, b := range v.hosts[to] {
 		q.grant.bound = true
-		if b.covers(r.Method, path) {
+		if b.covers(r, path) {
 			q.scope = append(q.scope, b)
 		}
 	}
@@ -63,12 +65,21 @@ func (v *Vault) Judge(to Target, r *http.Request, path string) (*Grant, error) {
 	return q.grant, nil
 }
 
-// covers reports whether the binding is for requests of a method to a path.
-func (b *bound) covers(method, path string) bool {
-	if len(b.Methods) > 0 && !slices.Contains(b.Methods, method) {
-		return false
+// covers reports whether the binding is for a request to a path, by all that
+// servers may take it for.
+func (b *bound) covers(r *http.Request, path string) bool {
+	methods, paths := policy.Overrides(r.Header)
+	for _, method := range append(methods, r.Method) {
+		if len(b.Methods) > 0 && !slices.Contains(b.Methods, method) {
+			return false
+		}
 	}
-	return len(b.Paths) == 0 || slices.ContainsFunc(b.Paths, func(p string) bool { return policy.PathMatches(p, path) })
+	for _, path := range append(paths, path) {
+		if len(b.Paths) > 0 && !slices.ContainsFunc(b.Paths, func(p string) bool { return policy.PathMatches(p, path) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // credentials explains what stands where credentials do, and gives the request
@@ -76,10 +87,8 @@ func (b *bound) covers(method, path string) bool {
 func (q *request) credentials(r *http.Request) error {
 	q.drop("Cookie") // whose it is cannot be told
 	slots := q.slots()
-	for name := range q.header {
-		if plain := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); plain != name && slices.Contains(slots, plain) {
-			return refuse(RuleForeign, "the field %s is one that some servers take for %s", clip(name), plain)
-		}
+	if err := q.spellings(slots); err != nil {
+		return err
 	}
 	for _, name := range slots {
 		if err := q.field(r, name); err != nil {
@@ -103,44 +112,6 @@ func (q *request) credentials(r *http.Request) error {
 func (q *request) drop(name string) {
 	q.header.Del(name)
 	q.grant.header[name] = nil
-}
-
-// usual are the fields that carry credentials somewhere. A field of another name
-// that a server takes one from can be named by a binding.
-var usual = []string{
-	"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Auth-Token", "X-Access-Token", "X-Auth-Key",
-	"Private-Token", "Job-Token", "Deploy-Token", "X-Goog-Api-Key", "X-Amz-Security-Token", "X-Vault-Token", "X-Github-Token",
-	"X-Functions-Key", "Ocp-Apim-Subscription-Key", "X-Figma-Token", "Dd-Api-Key", "X-Consul-Token", "Circle-Token",
-}
-
-// usualParameters are those of queries, in lower case.
-var usualParameters = []string{
-	"access_token", "api_key", "apikey", "api-key", "key", "token", "auth_token", "private_token", "job_token", "oauth_token",
-	"x-amz-credential", "x-amz-signature", "x-amz-security-token", "awsaccesskeyid", "signature", "sig", "x-goog-signature", "x-goog-credential",
-}
-
-// mayHold reports whether a field can be made one that holds a secret: those that
-// frame a request or lead it somewhere cannot.
-func mayHold(name string) bool {
-	switch name {
-	case "", "Host", "Cookie", "Connection", "Content-Length", "Transfer-Encoding", "Trailer", "Te", "Upgrade", "Expect", "Content-Type",
-		"Content-Encoding", "Proxy-Authorization":
-		return false
-	}
-	return !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
-	})
-}
-
-// slots are the fields of requests to the target in which credentials stand.
-func (q *request) slots() []string {
-	list := slices.Clone(usual)
-	for _, b := range q.vault.hosts[q.to] {
-		if b.As == Header && !slices.Contains(list, b.Name) {
-			list = append(list, b.Name)
-		}
-	}
-	return list
 }
 
 // in is the binding that sets a slot; nil when none does for this request.
@@ -246,9 +217,11 @@ func (q *request) exchange(name, field string, b *bound) error {
 // parameters judges the query, and gives it what is bound to it.
 func (q *request) parameters() error {
 	named := map[string]*bound{}
+	plain := slices.Clone(usualParameters)
 	for _, b := range q.vault.hosts[q.to] {
 		if b.As == Query {
 			named[b.Name] = nil
+			plain = append(plain, plainParameter(b.Name))
 		}
 	}
 	for _, b := range q.scope {
@@ -266,23 +239,23 @@ func (q *request) parameters() error {
 		name, err1 := url.QueryUnescape(rawName)
 		value, err2 := url.QueryUnescape(rawValue)
 		b, known := named[name]
-		if !known && !slices.Contains(usualParameters, strings.ToLower(name)) {
+		if err1 == nil && !known && !slices.Contains(plain, plainParameter(name)) {
 			continue
 		}
 		switch {
 		case err1 != nil || err2 != nil || seen[name]:
-			return refuse(RuleForeign, "the parameter %q is malformed or stands there twice", clip(name))
+			return refuse(RuleForeign, "the parameter %q is malformed or stands there twice", clip(rawName))
 		case b == nil && (q.substituted(value, InQuery) || q.signed(name)):
 		case b == nil:
 			return refuse(RuleForeign, "the parameter %q holds a credential, and no secret is bound to it for %s", clip(name), q.to)
 		case value != b.of.placeholder:
 			return refuse(RuleForeign, "the parameter %q does not hold this sandbox's placeholder of %s", clip(name), b.of.name)
 		default:
-			secret, err := q.vault.value(b.of)
+			key, err := q.vault.value(b.of)
 			if err != nil {
 				return err
 			}
-			out[i], q.query[i], changed = rawName+"="+url.QueryEscape(secret), rawName, true
+			out[i], q.query[i], changed = rawName+"="+url.QueryEscape(key), rawName, true
 		}
 		seen[name] = true
 	}
@@ -290,11 +263,11 @@ func (q *request) parameters() error {
 		if b == nil || seen[name] {
 			continue
 		}
-		secret, err := q.vault.value(b.of)
+		key, err := q.vault.value(b.of)
 		if err != nil {
 			return err
 		}
-		out, changed = append(out, url.QueryEscape(name)+"="+url.QueryEscape(secret)), true
+		out, changed = append(out, url.QueryEscape(name)+"="+url.QueryEscape(key)), true
 	}
 	if changed {
 		query := strings.Join(out, "&")
@@ -425,5 +398,9 @@ func (g *Grant) Apply(out *http.Request, path string) error {
 		out.Trailer = nil // nobody looks through it
 	}
 	g.guard(out)
-	return g.sign.apply(out, path)
+	made, err := g.sign.apply(out, path)
+	if made != "" { // whoever has it can repeat the request from elsewhere
+		g.signature = secret.NewMasker(secret.New("signature", made))
+	}
+	return err
 }

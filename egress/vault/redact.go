@@ -5,8 +5,8 @@ import (
 	"compress/zlib"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/andybalholm/brotli"
@@ -39,28 +39,30 @@ func limitEncodings(h http.Header) {
 	}
 }
 
-// Answer takes secrets out of what a server answered: out of its fields, and out
-// of a body of text. What is left as it is: parts of a body (206), what is no
-// text, and answers of hosts that no secret is bound to.
+// Answer takes secrets out of what a server answered: out of its fields and
+// trailers, and out of a body of text. What is left as it is: parts of a body
+// (206), what is no text, and answers of hosts that no secret is bound to.
 func (g *Grant) Answer(resp *http.Response) error {
 	if g == nil || !g.bound {
 		return nil
 	}
 	resp.Header.Del("Set-Cookie") // it would come back in a Cookie, which is taken out
-	g.mask(resp.Header)
-	if resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols || resp.StatusCode == http.StatusPartialContent ||
-		resp.ContentLength == 0 && len(resp.Trailer) == 0 || resp.Request != nil && resp.Request.Method == http.MethodHead {
+	g.Mask(resp.Header)
+	g.Mask(resp.Trailer) // their names
+	if resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
-	if !isText(resp.Header.Get("Content-Type")) {
-		resp.Body = &trailed{resp.Body, g, resp}
+	body := resp.Body
+	resp.Body = &trailed{body, g, resp} // HTTP/2 may have trailers without a body
+	if resp.StatusCode == http.StatusPartialContent || resp.ContentLength == 0 ||
+		resp.Request != nil && resp.Request.Method == http.MethodHead || !isText(resp.Header.Values("Content-Type")) {
 		return nil
 	}
-	decoded, err := decode(resp.Header.Values("Content-Encoding"), resp.Body)
+	decoded, err := decode(resp.Header.Values("Content-Encoding"), body)
 	if err != nil {
 		return err
 	}
-	resp.Body = &trailed{&masked{g.vault.values.Reader(decoded), resp.Body}, g, resp}
+	resp.Body = &trailed{&masked{g.signature.Reader(g.vault.values.Reader(decoded)), body}, g, resp}
 	resp.Header.Del("Content-Encoding")
 	resp.Header.Del("Content-Length")
 	resp.Header.Del("Digest")
@@ -70,13 +72,40 @@ func (g *Grant) Answer(resp *http.Response) error {
 	return nil
 }
 
-// mask takes secrets out of fields.
-func (g *Grant) mask(fields http.Header) {
-	for _, values := range fields {
+// Mask takes secrets out of fields, also those of an answer that comes before
+// the last (1xx).
+func (g *Grant) Mask(fields http.Header) {
+	if g == nil || !g.bound {
+		return
+	}
+	for name, values := range fields {
+		if g.vault.inName(name) {
+			delete(fields, name)
+			continue
+		}
 		for i, value := range values {
-			values[i] = g.vault.values.String(value)
+			values[i] = g.Text(value)
 		}
 	}
+}
+
+// Text is a text in which a server's words may stand, such as an error's, without
+// secrets.
+func (g *Grant) Text(text string) string {
+	if g == nil || !g.bound {
+		return text
+	}
+	return g.signature.String(g.vault.values.String(text))
+}
+
+// inName reports whether a secret is in the name of a field, of which nobody
+// keeps the case.
+func (v *Vault) inName(name string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return slices.ContainsFunc(v.secrets, func(h *held) bool {
+		return h.value != "" && strings.Contains(strings.ToLower(name), strings.ToLower(h.value))
+	})
 }
 
 type masked struct {
@@ -94,23 +123,42 @@ type trailed struct {
 func (t *trailed) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
 	if err == io.EOF {
-		t.grant.mask(t.resp.Trailer)
+		t.grant.Mask(t.resp.Trailer)
 	}
 	return n, err
 }
 
-// isText reports whether a body is text.
-func isText(contentType string) bool {
-	kind, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		return contentType == "" // servers that say nothing mostly send text
+// Close masks trailers that came after what a decoder reads.
+func (t *trailed) Close() error {
+	err := t.ReadCloser.Close()
+	t.grant.Mask(t.resp.Trailer)
+	return err
+}
+
+// isText reports whether a body may be text, by any reading of its type: which
+// of several clients go by, and what they make of a malformed one, differs.
+func isText(types []string) bool {
+	for _, list := range types {
+		for one := range strings.SplitSeq(list, ",") {
+			kind, _, _ := strings.Cut(one, ";")
+			if isTextual(strings.ToLower(strings.TrimSpace(kind))) {
+				return true
+			}
+		}
 	}
+	return len(types) == 0 // servers that say nothing mostly send text
+}
+
+func isTextual(kind string) bool {
 	switch kind {
-	case "application/json", "application/xml", "application/javascript", "application/x-www-form-urlencoded", "application/x-ndjson",
-		"application/graphql-response+json", "application/yaml", "application/toml", "application/sql", "application/jwt", "application/x-sh":
+	case "application/json", "application/xml", "application/javascript", "application/x-javascript", "application/x-www-form-urlencoded",
+		"application/x-ndjson", "application/yaml", "application/x-yaml", "application/toml", "application/sql", "application/jwt",
+		"application/x-sh", "application/http":
 		return true
 	}
-	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml") || strings.HasSuffix(kind, "+yaml")
+	top, sub, ok := strings.Cut(kind, "/")
+	return !ok || top == "text" || top == "message" || top == "multipart" || // message/http is what TRACE is answered with
+		strings.HasSuffix(sub, "+json") || strings.HasSuffix(sub, "+xml") || strings.HasSuffix(sub, "+yaml")
 }
 
 // decode undoes content codings.

@@ -252,20 +252,20 @@ func awsEscape(s string, path bool) string {
 }
 
 // apply signs the request that goes out, whose path and query are in their raw
-// forms.
-func (s *signing) apply(out *http.Request, path string) error {
+// forms, and returns the signature.
+func (s *signing) apply(out *http.Request, path string) (string, error) {
 	if s == nil {
-		return nil
+		return "", nil
 	}
 	made, err := s.make(out, path, out.URL.RawQuery, s.secret)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if s.inQuery {
 		out.URL.RawQuery = strings.Replace(out.URL.RawQuery, s.signature, made, 1)
-		return nil
+		return made, nil
 	}
 	out.Header.Set("Authorization", fmt.Sprintf("%s Credential=%s/%s, SignedHeaders=%s, Signature=%s",
 		awsAlgorithm, s.keyID, strings.Join(s.scope, "/"), strings.Join(s.signed, ";"), made))
-	return nil
+	return made, nil
 }

@@ -307,7 +307,7 @@ func TestSignsAgain(t *testing.T) {
 			}
 			r.Header.Set("X-Amz-Date", s.date)
 			r.Header.Set("X-Amz-Content-Sha256", awsUnsigned)
-			if err := s.apply(r, r.URL.EscapedPath()); err != nil {
+			if _, err := s.apply(r, r.URL.EscapedPath()); err != nil {
 				t.Fatal(err)
 			}
 			return r

@@ -1,0 +1,144 @@
+package vault
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rein-sh/rein/secret"
+)
+
+// A signature made again would let whoever sees it repeat the request from
+// elsewhere: servers repeat it in errors and in where they redirect to.
+func TestSignatureIsMasked(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", Binding{Host: "s3.example.org", As: AWS4, AccessKey: "AKIAIOSFODNN7EXAMPLE"}))
+	s := &signing{scope: []string{"20260101", "us-east-1", "s3", "aws4_request"}, date: "20260101T000000Z", signed: []string{"host"},
+		host: "s3.example.org", inQuery: true, payload: awsUnsigned}
+	r, _ := http.NewRequest("GET", "https://s3.example.org/bucket/x", nil)
+	r.URL.RawQuery = "X-Amz-Algorithm=" + awsAlgorithm + "&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20260101%2Fus-east-1%2Fs3%2Faws4_request" +
+		"&X-Amz-Date=" + s.date + "&X-Amz-SignedHeaders=host"
+	made, err := s.make(r, r.URL.EscapedPath(), r.URL.RawQuery, v.Environment()["KEY"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.URL.RawQuery += "&X-Amz-Signature=" + made
+	g, err := v.Judge(Target{"s3.example.org", 443}, r, r.URL.EscapedPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := r.Clone(t.Context())
+	if err := g.Apply(out, r.URL.EscapedPath()); err != nil {
+		t.Fatal(err)
+	}
+	real := out.URL.Query().Get("X-Amz-Signature")
+	if real == made || len(real) != 64 {
+		t.Fatalf("signed with %q", real)
+	}
+	resp := &http.Response{StatusCode: 307, Request: out, ContentLength: -1,
+		Header: http.Header{"Location": {"https://elsewhere.example.org/?" + out.URL.RawQuery}, "Content-Type": {"application/xml"}},
+		Body:   io.NopCloser(strings.NewReader("<SignatureProvided>" + real + "</SignatureProvided>"))}
+	if err := g.Answer(resp); err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	if strings.Contains(string(body)+resp.Header.Get("Location"), real) {
+		t.Errorf("%s, %v", body, resp.Header)
+	}
+}
+
+// A value that comes later is masked in every form, or not taken.
+func TestRotateMasks(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer}))
+	if err := v.Rotate("key", secret.New("key", "abc")); err == nil {
+		t.Error("a value that cannot be masked was taken")
+	}
+	if err := v.Rotate("key", secret.New("key", apiKey)); err != nil {
+		t.Fatal(err)
+	}
+	g := &Grant{vault: v, bound: true}
+	wide := strings.Join(strings.Split(apiKey, ""), "\x00") + "\x00"
+	for _, text := range []string{ghKey, apiKey, wide} {
+		if got := g.Text(text); got == text {
+			t.Errorf("%q is not masked", text)
+		}
+	}
+}
+
+// refusedBy is the rule by which a request is refused; "" when it passes.
+func refusedBy(t *testing.T, v *Vault, to Target, r *http.Request) string {
+	t.Helper()
+	_, _, err := carried(v, to, r)
+	refused, ok := errors.AsType[*Refusal](err)
+	switch {
+	case ok:
+		return refused.Rule
+	case err != nil:
+		t.Fatal(err)
+	}
+	return ""
+}
+
+// A server that goes by other fields than the first line would use the secret
+// for what it is not bound to.
+func TestBoundByEveryReading(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer, Methods: []string{"GET"}, Paths: []string{"/v1/*"}}))
+	for name, values := range map[string][2]string{
+		"X-HTTP-Method-Override": {"GET", "DELETE"},
+		"X_Http_Method":          {"get", "delete"},
+		"X-Method-Override":      {"GET", "PUT"},
+		"X-Original-URL":         {"/v1/y?a=b", "/admin"},
+		"X-Rewrite-Url":          {"/v1/y", "/v1/../admin"},
+	} {
+		for i, want := range []string{"Bearer " + ghKey, ""} {
+			r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
+			r.Header.Set(name, values[i])
+			out, _, err := carried(v, Target{"api.example.org", 443}, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := out.Header.Get("Authorization"); got != want {
+				t.Errorf("%s: %s: given %q", name, values[i], got)
+			}
+		}
+	}
+}
+
+// Credentials of somebody else are refused however their place is spelled.
+func TestForeignSpellings(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Query, Name: "appid"}))
+	for _, query := range []string{"Access_Token=x", "access%5Ftoken=x", "access.token=x", "+access_token=x", "access_token%5B%5D=x", "access_token[]=x",
+		"access_token%00=x", "access%20token=x", "AppId=x", "appid[]=x", "%u0061ccess_token=x", "access_token%=x", "client_secret=x", "auth=x"} {
+		r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
+		r.URL.RawQuery = query
+		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != RuleForeign {
+			t.Errorf("%s: %q", query, got)
+		}
+	}
+	for _, field := range []string{"X.Api.Key", "X_Api_Key", "X-Nuget-Apikey", "X-Shopify-Access-Token", "Xi-Api-Key", "X-Jfrog-Art-Api", "X-Authorization"} {
+		r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
+		r.Header[http.CanonicalHeaderKey(field)] = []string{"x"}
+		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != RuleForeign {
+			t.Errorf("%s: %q", field, got)
+		}
+	}
+	for _, protocols := range []string{"realtime, openai-insecure-api-key.abc", "base64url.bearer.authorization.k8s.io.YWJj"} {
+		r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
+		r.Header.Set("Sec-WebSocket-Protocol", protocols)
+		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != RuleForeign {
+			t.Errorf("%s: %q", protocols, got)
+		}
+	}
+	for _, query := range []string{"", "q=token&page=2&sort[]=key", "a=%5B&b"} {
+		r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
+		r.URL.RawQuery = query
+		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != "" {
+			t.Errorf("%s: %q", query, got)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package vault
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// usual are the fields that carry credentials somewhere. A field of another name
+// that a server takes one from can be named by a binding.
+var usual = []string{
+	"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Auth-Token", "X-Access-Token", "X-Auth-Key",
+	"Private-Token", "Job-Token", "Deploy-Token", "X-Goog-Api-Key", "X-Amz-Security-Token", "X-Vault-Token", "X-Github-Token",
+	"X-Functions-Key", "Ocp-Apim-Subscription-Key", "X-Figma-Token", "Dd-Api-Key", "X-Consul-Token", "Circle-Token",
+	"X-Authorization", "X-Auth", "Auth-Token", "Access-Token", "X-Token", "X-Api-Token", "X-Api-Secret", "X-Access-Key", "X-Session-Token",
+	"X-Gitlab-Token", "X-Nuget-Apikey", "X-Jfrog-Art-Api", "X-Shopify-Access-Token", "Xi-Api-Key", "X-Rapidapi-Key", "X-Subscription-Token",
+	"X-Algolia-Api-Key", "Dd-Application-Key", "X-Sentry-Auth", "X-Ms-Authorization-Auxiliary", "X-Goog-Iam-Authorization-Token", "Apca-Api-Secret-Key",
+}
+
+// usualParameters are those of queries, in lower case.
+var usualParameters = []string{
+	"access_token", "api_key", "apikey", "api-key", "key", "token", "auth_token", "private_token", "job_token", "oauth_token",
+	"x-amz-credential", "x-amz-signature", "x-amz-security-token", "awsaccesskeyid", "signature", "sig", "x-goog-signature", "x-goog-credential",
+	"auth", "authorization", "api_token", "apitoken", "x-api-key", "subscription-key", "client_secret", "session_token", "bearer_token", "jwt", "ossaccesskeyid",
+}
+
+// elsewhere are the fields by which some servers and those before them take a
+// request for one to another host than Host says.
+var elsewhere = []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Server", "X-Host", "X-Original-Host", "X-Http-Host-Override"}
+
+// inProtocol are what names of subprotocols of WebSocket have that are
+// credentials: browsers can send no others.
+var inProtocol = []string{"bearer", "authorization", "api-key", "apikey", "api_key", "token"}
+
+// plainField is the name of a field as servers may read it that tell only
+// letters and digits apart (RFC 3875 4.1.18).
+func plainField(name string) string {
+	return http.CanonicalHeaderKey(strings.Map(func(r rune) rune {
+		if r >= 0x80 || kindOf(byte(r)) == 0 {
+			return '-'
+		}
+		return r
+	}, name))
+}
+
+// plainParameter is the name of a parameter as servers may read it: PHP's are the
+// freest. It ends at a bracket or a NUL.
+func plainParameter(name string) string {
+	if end := strings.IndexAny(name, "[\x00"); end > 0 {
+		name = name[:end]
+	}
+	return strings.NewReplacer(".", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
+}
+
+// spellings judges fields that are known to some servers by another name, or that
+// lead them to another host.
+func (q *request) spellings(slots []string) error {
+	for name := range q.header {
+		plain := plainField(name)
+		if slices.Contains(elsewhere, plain) {
+			q.drop(name)
+		}
+		if !slices.Contains(slots, name) && slices.ContainsFunc(slots, func(s string) bool { return plainField(s) == plain }) {
+			return refuse(RuleForeign, "the field %s is one that some servers take for %s", clip(name), plain)
+		}
+	}
+	for _, value := range q.header["Sec-Websocket-Protocol"] {
+		lower := strings.ToLower(value)
+		if slices.ContainsFunc(inProtocol, func(s string) bool { return strings.Contains(lower, s) }) && !q.substituted(value, InHeader) {
+			return refuse(RuleForeign, "the subprotocol of a WebSocket holds a credential, and no secret is bound to it for %s", q.to)
+		}
+	}
+	return nil
+}
+
+// mayHold reports whether a field can be made one that holds a secret: those that
+// frame a request or lead it somewhere cannot.
+func mayHold(name string) bool {
+	switch name {
+	case "", "Host", "Cookie", "Connection", "Content-Length", "Transfer-Encoding", "Trailer", "Te", "Upgrade", "Expect", "Content-Type",
+		"Content-Encoding", "Proxy-Authorization":
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+	})
+}
+
+// slots are the fields of requests to the target in which credentials stand.
+func (q *request) slots() []string {
+	list := slices.Clone(usual)
+	for _, b := range q.vault.hosts[q.to] {
+		if b.As == Header && !slices.Contains(list, b.Name) {
+			list = append(list, b.Name)
+		}
+	}
+	return list
+}
