@@ -22,7 +22,7 @@ import (
 const (
 	// maxStreams are carried at once over one connection of HTTP/2.
 	maxStreams = 250
-	// maxFrame of HTTP/2 and maxFields of a request's head, in bytes.
+	// maxFrame is the longest frame of HTTP/2, in bytes.
 	maxFrame = 1 << 20
 
 	// ruleEnded is the Rule of connections whose TLS should end in the gateway
@@ -119,22 +119,49 @@ func (r *replayed) Read(p []byte) (int, error) {
 	return r.Conn.Read(p)
 }
 
-// serveStreams serves the requests of one connection of HTTP/2 until it ends, or
-// ctx. Several are served at once.
+// serveStreams serves the requests of one connection of HTTP/2 until it ends, as it
+// does when its flow is aborted. Several are served at once.
 func serveStreams(ctx context.Context, c *tls.Conn, h http.Handler) error {
 	quiet := log.New(io.Discard, "", 0)
 	s := &http2.Server{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, IdleTimeout: idleTimeout,
 		MaxUploadBufferPerStream: 1 << 20, MaxUploadBufferPerConnection: 4 << 20}
-	var handlers sync.WaitGroup
+	var running handlersOf
 	counted := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		handlers.Add(1) // from the goroutine of ServeConn
-		defer handlers.Done()
+		if !running.begin() {
+			panic(http.ErrAbortHandler)
+		}
+		defer running.all.Done()
 		h.ServeHTTP(rw, r)
 	})
 	s.ServeConn(&shut{c}, &http2.ServeConnOpts{Context: ctx, Handler: counted, BaseConfig: &http.Server{
 		MaxHeaderBytes: maxHead, ErrorLog: quiet, IdleTimeout: idleTimeout}})
-	handlers.Wait()
+	running.end()
 	return nil
+}
+
+// handlersOf are the handlers of a connection of HTTP/2, which begin in goroutines
+// of their own, perhaps after it has ended.
+type handlersOf struct {
+	mu    sync.Mutex
+	ended bool
+	all   sync.WaitGroup // Add only under mu, before ended
+}
+
+func (h *handlersOf) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.all.Add(1)
+	}
+	return !h.ended
+}
+
+// end lets none begin any more, and returns when all have ended.
+func (h *handlersOf) end() {
+	h.mu.Lock()
+	h.ended = true
+	h.mu.Unlock()
+	h.all.Wait()
 }
 
 // shut is a connection whose close is the end of what is sent: its owner closes

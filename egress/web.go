@@ -444,8 +444,12 @@ func (f *flow) deny(v policy.Verdict) {
 	if f.to.name != "" {
 		addr = f.dialled
 	}
+	proto := policy.HTTP
+	if f.verdict.Proto == policy.HTTPS {
+		proto = policy.HTTPS
+	}
 	g.mu.Unlock()
-	a := Attempt{Time: time.Now(), Proto: policy.HTTP, Name: f.to.name, Address: addr, Port: f.to.port,
+	a := Attempt{Time: time.Now(), Proto: proto, Name: f.to.name, Address: addr, Port: f.to.port,
 		Verdict: verdictDeny, Rule: v.Rule, Reason: v.Reason, Generation: f.generation, LocalPort: f.from,
 		Owner: f.awaitOwner()}
 	g.log.add(a)

@@ -13,16 +13,23 @@ import (
 type Key [32]byte
 
 const (
-	// minRandom is how many characters of a placeholder must be its own: fewer
-	// would be met by chance.
+	// minRandom is how many characters of a placeholder must be its own, and
+	// minFree how many besides a fixed beginning: fewer would be met by chance,
+	// or tell much of a short key.
 	minRandom = 8
+	minFree   = 16
+	// minSealed is how many characters of a placeholder have to be its code for
+	// it to be known by: by fewer, other text would be taken for one.
+	minSealed = 8
 	// maxValue bounds a secret, in bytes.
 	maxValue = 16 << 10
 )
 
 // fixed is the beginning of a key that says of what kind it is, and stays in its
-// placeholder: programs look at it.
-var fixed = regexp.MustCompile(`^(?:(?:[A-Za-z0-9]{1,12}[-_]){1,4}|AKIA|ASIA|AIza|ya29\.|SG\.|eyJ)`)
+// placeholder: programs look at it. Each is one that a vendor documents: what only
+// looks like such a beginning may be a part of the key.
+var fixed = regexp.MustCompile(`^(?:gh[opusr]_|github_pat_|glpat-|sk-(?:proj-|svcacct-|ant-(?:api|admin)[0-9]{2}-|live-|test-)?|[sr]k_(?:live|test)_|pk_(?:live|test)_|` +
+	`xox[abposr]-|xapp-|npm_|pypi-|hf_|dop_v1_|whsec_|AKIA|ASIA|AIza|ya29\.|SG\.|gsk_|xai-|tvly-|rein_)`)
 
 // shape is what a placeholder has in common with its secret: the length, the
 // kinds of characters, and how it begins.
@@ -39,7 +46,7 @@ func shapeOf(text string) (*shape, error) {
 	if loc := fixed.FindStringIndex(text); loc != nil {
 		s.begin = loc[1]
 	}
-	if s.find(); len(s.free) < minRandom && s.begin > 0 {
+	if s.find(); len(s.free) < minFree && s.begin > 0 {
 		s.begin = 0
 		s.find()
 	}
@@ -172,6 +179,9 @@ func (s *shape) is(key Key, text string) bool {
 
 // within finds a placeholder of this host in a text.
 func (s *shape) within(key Key, text string) bool {
+	if len(s.free)-len(s.free)/2 < minSealed {
+		return false
+	}
 	for i := 0; i+len(s.text) <= len(text); i++ {
 		if s.is(key, text[i:i+len(s.text)]) {
 			return true

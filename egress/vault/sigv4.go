@@ -2,6 +2,7 @@ package vault
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -220,7 +221,7 @@ func (s *signing) canonicalQuery(query string) (string, error) {
 	if query == "" {
 		return "", nil
 	}
-	var parts []string
+	var parts [][2]string
 	for part := range strings.SplitSeq(query, "&") {
 		rawName, rawValue, _ := strings.Cut(part, "=")
 		name, err1 := url.PathUnescape(strings.ReplaceAll(rawName, "+", " "))
@@ -231,10 +232,14 @@ func (s *signing) canonicalQuery(query string) (string, error) {
 		if name == "" || s.inQuery && name == "X-Amz-Signature" {
 			continue
 		}
-		parts = append(parts, awsEscape(name, false)+"="+awsEscape(value, false))
+		parts = append(parts, [2]string{awsEscape(name, false), awsEscape(value, false)})
 	}
-	slices.Sort(parts)
-	return strings.Join(parts, "&"), nil
+	slices.SortFunc(parts, func(a, b [2]string) int { return cmp.Or(strings.Compare(a[0], b[0]), strings.Compare(a[1], b[1])) })
+	pairs := make([]string, len(parts))
+	for i, p := range parts {
+		pairs[i] = p[0] + "=" + p[1]
+	}
+	return strings.Join(pairs, "&"), nil
 }
 
 // awsEscape percent-encodes all but unreserved characters (RFC 3986 2.3), and

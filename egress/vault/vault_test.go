@@ -172,7 +172,7 @@ func hexOf(s string) string {
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{ghKey, apiKey, "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "550e8400-e29b-41d4-a716-446655440000",
-		"Passw0rd", "0123456789ABCDEF0123456789ABCDEF", strings.Repeat("long", 200)} {
+		"Passw0rd", "k3T9xQ2_aB7cD8eF-Zx81mN0pQ_r5S6tU7vW8-yZ12345678", "0123456789ABCDEF0123456789ABCDEF", strings.Repeat("long", 200)} {
 		s, err := shapeOf(key)
 		if err != nil {
 			t.Fatal(key, err)
@@ -189,8 +189,17 @@ func TestPlaceholders(t *testing.T) {
 		if !s.is(Key{1}, a) || s.is(Key{2}, a) || s.is(Key{1}, key) {
 			t.Errorf("%q: whose %q is", key, a)
 		}
-		if !s.within(Key{1}, "x"+a+"y") || s.within(Key{1}, a[1:]) {
+		if known := len(s.free) >= 2*minSealed; s.within(Key{1}, "x"+a+"y") != known || s.within(Key{1}, a[1:]) {
 			t.Errorf("%q within", a)
+		}
+		same := 0
+		for _, at := range s.free {
+			if a[at] == key[at] {
+				same++
+			}
+		}
+		if same > len(s.free)/2 {
+			t.Errorf("%q tells %d of %d characters of %q", a, same, len(s.free), key)
 		}
 	}
 	for _, key := range []string{"", "short", "1234567", strings.Repeat("-", 40)} {

@@ -38,7 +38,7 @@ func (k *keeper) harden() error {
 		return fmt.Errorf("set no_new_privs: %w", errno)
 	}
 	// Nothing is opened by name from here on. Kernels without landlock keep
-	// the other two; rein probe says so.
+	// the others; rein probe says so.
 	if err := landlock.V5.BestEffort().RestrictPaths(); err != nil {
 		return fmt.Errorf("restrict the keeper with landlock: %w", err)
 	}

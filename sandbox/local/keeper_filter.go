@@ -2,6 +2,8 @@ package local
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +22,16 @@ var keeperCalls = [...]uint32{
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT,
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON,
-	unix.SYS_SYSLOG, unix.SYS_PERSONALITY, unix.SYS_MEMFD_CREATE,
+	unix.SYS_SYSLOG, unix.SYS_PERSONALITY, unix.SYS_MEMFD_CREATE, unix.SYS_SHMAT, unix.SYS_KEXEC_FILE_LOAD,
+}
+
+// olderCalls are those that only amd64 has.
+func olderCalls() []uint32 {
+	const fork, vfork = 57, 58 // asm/unistd_64.h
+	if runtime.GOARCH == "amd64" {
+		return []uint32{fork, vfork}
+	}
+	return nil
 }
 
 // Where a filter finds the lower halves of arguments (struct seccomp_data).
@@ -48,7 +59,7 @@ func keeperFilter() []unix.SockFilter {
 		{Code: seccomp.Equal, K: unix.SYS_CLONE3, Jf: 1}, // whose flags no filter can see: clone is tried instead
 		{Code: seccomp.Ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 	}
-	for _, nr := range keeperCalls {
+	for _, nr := range slices.Concat(keeperCalls[:], olderCalls()) {
 		p = append(p, unix.SockFilter{Code: seccomp.Equal, K: nr, Jf: 1}, unix.SockFilter{Code: seccomp.Ret, K: unix.SECCOMP_RET_KILL_PROCESS})
 	}
 	const kill, allow = unix.SECCOMP_RET_KILL_PROCESS, unix.SECCOMP_RET_ALLOW

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -12,8 +13,15 @@ import (
 
 // forbidden are tries of what the filter is against, each in a process of its own.
 var forbidden = map[string]func(){
-	"a program":         func() { syscall.Exec("/bin/true", []string{"true"}, nil) },
-	"another process":   func() { unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0) },
+	"a program":       func() { syscall.Exec("/bin/true", []string{"true"}, nil) },
+	"another process": func() { unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0) },
+	"a fork": func() {
+		if runtime.GOARCH == "amd64" {
+			unix.RawSyscall(57, 0, 0, 0)
+		}
+		unix.Unshare(unix.CLONE_NEWUSER)
+	},
+	"shared memory":     func() { unix.RawSyscall(unix.SYS_SHMAT, 0, 0, 0) },
 	"memory to execute": func() { unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON) },
 	"a packet socket":   func() { unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0) },
 	"a namespace":       func() { unix.Unshare(unix.CLONE_NEWUSER) },
