@@ -29,6 +29,10 @@ const (
 	lingerTimeout   = 500 * time.Millisecond
 	lingerBytes     = 1 << 20
 
+	// maxUpstream are the connections to a server that speaks HTTP/1.1, where
+	// the client sends many requests at once in HTTP/2.
+	maxUpstream = 8
+
 	// firstUnused is how long the connection that was made with the flow
 	// waits for its first request. Servers close those of whom they hear
 	// nothing, which shows only when it is too late.
@@ -161,6 +165,7 @@ func newWeb(f *flow) *web {
 	w.transport = w.newTransport()
 	if f.verdict.Proto == policy.HTTPS {
 		w.scheme = "https"
+		w.transport.MaxConnsPerHost, w.transport.MaxIdleConnsPerHost = maxUpstream, maxUpstream
 		w.upgrades = w.newTransport()
 		w.transport.Protocols.SetHTTP2(true)
 	}
@@ -213,6 +218,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if grant != nil {
+		grant.Found = func(why *vault.Refusal) { w.f.deny(policy.Verdict{Rule: why.Rule, Reason: why.Reason}) }
 		r = r.WithContext(context.WithValue(r.Context(), grantKey{}, grant))
 	}
 	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header), grant}, r)
@@ -267,6 +273,8 @@ func (w *web) judge(r *http.Request) (uint64, *refusal) {
 	}
 	reason := ""
 	switch {
+	case r.ProtoMajor == 2 && !isTarget(r.RequestURI):
+		reason = "the target of a request has a byte that no server of HTTP/1.1 could be sent"
 	case r.Method == http.MethodConnect:
 		reason = "CONNECT is for the gateway's proxy, on its own address"
 	case r.URL.Scheme != "" && r.URL.Scheme != w.scheme:
@@ -275,6 +283,12 @@ func (w *web) judge(r *http.Request) (uint64, *refusal) {
 		return key, nil
 	}
 	return key, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: reason}}
+}
+
+// isTarget reports whether the target of a request of HTTP/2 can be one of
+// HTTP/1.1, as parseRequestLine has it.
+func isTarget(s string) bool {
+	return (strings.HasPrefix(s, "/") || s == "*") && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f }) < 0
 }
 
 // requestPath is the path as it is sent.
@@ -348,7 +362,12 @@ func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
 	p := page{Host: w.f.to.host(), Port: w.f.to.port, Reason: grantOf(r).Text(toldOf(err))} // it may hold what the server said
 	var refused *refusal
 	if v, ok := errors.AsType[*vault.Refusal](err); ok {
-		err = &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: v.Rule, Reason: v.Reason}}
+		why := &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: v.Rule, Reason: v.Reason}}
+		if v.Told { // and recorded
+			w.say(rw, r, why)
+			return
+		}
+		err = why
 	}
 	in, _ := r.Context().Value(framedKey{}).(*framed)
 	switch {

@@ -25,20 +25,27 @@ func (g *Grant) guard(out *http.Request) {
 		}
 	}
 	r = g.vault.placeholders.Guard(r)
-	out.Body = &guarded{r, out.Body}
+	out.Body = &guarded{r, out.Body, g.Found}
 }
 
 // guarded is a body that is looked through.
 type guarded struct {
 	io.Reader
 	io.Closer
+	found func(*Refusal)
 }
 
 // Read turns what is found into a *Refusal.
 func (b *guarded) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if _, ok := errors.AsType[*secret.FoundError](err); ok {
-		err = refuse(RuleLeak, "the placeholder of a secret is in the body of a request to where that secret may not go")
+		refused := refuse(RuleLeak, "the placeholder of a secret is in the body of a request to where that secret may not go")
+		if b.found != nil {
+			refused.Told = true
+			b.found(refused)
+			b.found = nil
+		}
+		err = refused
 	}
 	return n, err
 }

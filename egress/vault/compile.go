@@ -21,7 +21,9 @@ type Vault struct {
 	hosts   map[Target][]*bound
 
 	placeholders *secret.Masker // finds placeholders, in the forms secret.Masker knows
-	values       *secret.Masker // finds values, also those that were rotated out
+	values       *secret.Masker // finds values
+
+	keeping chan struct{} // one for each body that is kept to be signed
 
 	mu sync.RWMutex // of held.value
 }
@@ -43,7 +45,7 @@ type bound struct {
 // New makes a vault of secrets, with placeholders of its own. Nil faults: it is
 // ready.
 func New(key Key, secrets []Secret) (*Vault, []Fault) {
-	v := &Vault{key: key, hosts: map[Target][]*bound{}, placeholders: secret.NewMasker(), values: secret.NewMasker()}
+	v := &Vault{key: key, hosts: map[Target][]*bound{}, placeholders: secret.NewMasker(), values: secret.NewMasker(), keeping: make(chan struct{}, maxKept)}
 	var faults []Fault
 	for _, s := range secrets {
 		h, err := v.hold(s)
@@ -288,7 +290,7 @@ func (v *Vault) Rotate(name string, value secret.Value) error {
 	return fmt.Errorf("there is no secret %q", name)
 }
 
-// Wipe forgets the values. Requests that need one are refused from then on.
+// Wipe has no request be given a secret any more.
 func (v *Vault) Wipe() {
 	if v == nil {
 		return

@@ -2,6 +2,7 @@ package vault
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,8 +20,12 @@ type Grant struct {
 	header      http.Header // fields to set; nil values are taken out
 	path, query *string     // in their raw forms, when they change
 	replace     []exchange  // in the body
-	sign        *signing
-	signature   *secret.Masker // of what was signed, once it is
+
+	// Found, when it is set, is told once of a placeholder in the body, which ends
+	// the request. It is called by who reads the body.
+	Found     func(*Refusal)
+	sign      *signing
+	signature *secret.Masker // of what was signed, once it is
 }
 
 // exchange is a placeholder and the secret to put in its place.
@@ -56,10 +61,12 @@ func (v *Vault) Judge(to Target, r *http.Request, path string) (*Grant, error) {
 	}
 	if q.grant.bound {
 		if err := q.credentials(r); err != nil {
+			letGo(r.Body)
 			return nil, err
 		}
 	}
 	if err := q.leaks(r); err != nil {
+		letGo(r.Body)
 		return nil, err
 	}
 	return q.grant, nil
@@ -150,12 +157,21 @@ func (q *request) field(r *http.Request, name string) error {
 	return q.exchange(name, values[0], b)
 }
 
-// substituted reports whether a text has a placeholder that a binding puts a
-// secret in the place of.
+// substituted reports whether a credential is a placeholder that a binding puts a
+// secret in the place of, with nothing beside it but a scheme.
 func (q *request) substituted(text string, where Place) bool {
 	return slices.ContainsFunc(q.scope, func(b *bound) bool {
-		return b.As == Substitute && slices.Contains(b.In, where) && strings.Contains(text, b.of.placeholder)
+		rest, ok := strings.CutSuffix(text, b.of.placeholder)
+		return ok && b.As == Substitute && slices.Contains(b.In, where) && isScheme(rest)
 	})
+}
+
+// isScheme reports whether s is nothing, or a scheme (RFC 9110 11.1) and a space.
+func isScheme(s string) bool {
+	scheme, ok := strings.CutSuffix(s, " ")
+	return s == "" || ok && len(scheme) <= 32 && strings.IndexFunc(scheme, func(r rune) bool {
+		return r >= 0x80 || r != '-' && kindOf(byte(r)) == 0
+	}) < 0
 }
 
 // set gives the request a field.
@@ -259,7 +275,8 @@ func (q *request) parameters() error {
 		}
 		seen[name] = true
 	}
-	for name, b := range named {
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		b := named[name]
 		if b == nil || seen[name] {
 			continue
 		}
@@ -289,13 +306,21 @@ func (q *request) substitute(b *bound) error {
 		case InHeader:
 			for name, values := range q.header {
 				if len(values) == 1 && mayHold(name) && strings.Contains(values[0], placeholder) {
-					q.grant.header[name] = []string{strings.ReplaceAll(values[0], placeholder, value)}
+					text := values[0]
+					if before := q.grant.header[name]; len(before) == 1 {
+						text = before[0]
+					}
+					q.grant.header[name] = []string{strings.ReplaceAll(text, placeholder, value)}
 					q.header[name] = []string{strings.ReplaceAll(values[0], placeholder, "")}
 				}
 			}
 		case InPath:
 			if path := q.path; strings.Contains(path, placeholder) {
-				out := strings.ReplaceAll(path, placeholder, url.PathEscape(value))
+				out := path
+				if q.grant.path != nil {
+					out = *q.grant.path
+				}
+				out = strings.ReplaceAll(out, placeholder, url.PathEscape(value))
 				q.grant.path, q.path = &out, strings.ReplaceAll(path, placeholder, "")
 			}
 		case InQuery:

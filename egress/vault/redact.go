@@ -1,6 +1,8 @@
 package vault
 
 import (
+	"bufio"
+	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
 	"fmt"
@@ -170,7 +172,7 @@ func decode(fields []string, body io.Reader) (io.Reader, error) {
 	case "gzip", "x-gzip":
 		return &lazy{open: func() (io.Reader, error) { return gzip.NewReader(body) }}, nil
 	case "deflate":
-		return &lazy{open: func() (io.Reader, error) { return zlib.NewReader(body) }}, nil
+		return &lazy{open: func() (io.Reader, error) { return inflate(body) }}, nil
 	case "br":
 		return brotli.NewReader(body), nil
 	case "zstd":
@@ -186,14 +188,26 @@ func decode(fields []string, body io.Reader) (io.Reader, error) {
 type lazy struct {
 	open func() (io.Reader, error)
 	r    io.Reader
+	err  error // of open
 }
 
 func (l *lazy) Read(p []byte) (int, error) {
-	if l.r == nil {
-		var err error
-		if l.r, err = l.open(); err != nil {
-			return 0, err
-		}
+	if l.r == nil && l.err == nil {
+		l.r, l.err = l.open()
+	}
+	if l.err != nil {
+		return 0, l.err
 	}
 	return l.r.Read(p)
+}
+
+// inflate undoes deflate: zlib's format, as RFC 9110 8.4.1.2 says, or what some
+// servers send for it, which has no head.
+func inflate(body io.Reader) (io.Reader, error) {
+	b := bufio.NewReader(body)
+	head, err := b.Peek(2)
+	if err == nil && (head[0]&0x0f != 8 || (int(head[0])<<8|int(head[1]))%31 != 0) { // RFC 1950 2.2
+		return flate.NewReader(b), nil
+	}
+	return zlib.NewReader(b)
 }

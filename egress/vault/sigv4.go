@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // AWS Signature Version 4, as the client has made it with the placeholder: it is
@@ -25,8 +26,9 @@ const (
 	awsUnsigned  = "UNSIGNED-PAYLOAD"
 
 	// maxSignedBody is how much of a body is kept to compute its hash, in bytes,
-	// where the request does not say it.
-	maxSignedBody = 16 << 20
+	// where the request does not say it, and maxKept how many bodies at once.
+	maxSignedBody = 4 << 20
+	maxKept       = 4
 )
 
 // signing is a request's signature.
@@ -54,10 +56,11 @@ func (q *request) signature(r *http.Request, b *bound) error {
 	if s.keyID != b.AccessKey {
 		return refuse(RuleForeign, "the request is signed with another access key than that of %s", b.of.name)
 	}
-	if s.payload, err = payloadOf(r, s.inQuery); err != nil {
+	if s.payload, err = q.vault.payloadOf(r, s.inQuery); err != nil {
 		return err
 	}
 	if !s.matches(r, q.path, b.of.placeholder) {
+		letGo(r.Body)
 		return refuse(RuleForeign, "the request is not signed with this sandbox's placeholder of %s", b.of.name)
 	}
 	if s.secret, err = q.vault.value(b.of); err != nil {
@@ -123,7 +126,7 @@ func parseSignature(r *http.Request, field string) (*signing, error) {
 
 // payloadOf is what a signature has of the body. Where the request does not say
 // it, it is the hash of the body, which is kept meanwhile.
-func payloadOf(r *http.Request, inQuery bool) (string, error) {
+func (v *Vault) payloadOf(r *http.Request, inQuery bool) (string, error) {
 	if said := r.Header.Get("X-Amz-Content-Sha256"); said != "" {
 		if strings.HasPrefix(said, "STREAMING-"+awsAlgorithm) {
 			return "", refuse(RuleForm, "the chunks of the body are signed one by one, which cannot be made again: have the client send an unsigned payload")
@@ -133,24 +136,48 @@ func payloadOf(r *http.Request, inQuery bool) (string, error) {
 	if inQuery {
 		return awsUnsigned, nil
 	}
-	var body []byte
-	if r.Body != nil {
-		var err error
-		if body, err = io.ReadAll(io.LimitReader(r.Body, maxSignedBody+1)); err != nil {
-			return "", fmt.Errorf("read the body to be signed: %w", err)
-		}
-		if len(body) > maxSignedBody {
-			return "", refuse(RuleForm, "the body has more than %d bytes, and the request does not say its hash", maxSignedBody)
-		}
-		r.Body = &kept{bytes.NewReader(body), r.Body}
+	if r.Body == nil || r.Body == http.NoBody {
+		sum := sha256.Sum256(nil)
+		return hex.EncodeToString(sum[:]), nil
 	}
+	select {
+	case v.keeping <- struct{}{}:
+	case <-r.Context().Done():
+		return "", refuse(RuleForm, "the client has gone")
+	}
+	k := &kept{Closer: r.Body, free: sync.OnceFunc(func() { <-v.keeping })}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxSignedBody+1))
+	switch {
+	case err != nil:
+		k.free()
+		return "", refuse(RuleForm, "the body that is signed cannot be read: %v", err)
+	case len(body) > maxSignedBody:
+		k.free()
+		return "", refuse(RuleForm, "the body has more than %d bytes, and the request does not say its hash", maxSignedBody)
+	}
+	k.Reader = bytes.NewReader(body)
+	r.Body = k
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:]), nil
 }
 
+// kept is a body in memory, until it is closed.
 type kept struct {
 	io.Reader
 	io.Closer
+	free func()
+}
+
+func (k *kept) Close() error {
+	k.free()
+	return k.Closer.Close()
+}
+
+// letGo forgets a body that is kept: its request is not sent.
+func letGo(body io.ReadCloser) {
+	if k, ok := body.(*kept); ok {
+		k.free()
+	}
 }
 
 // matches reports whether the signature was made with a key, and learns how the

@@ -89,12 +89,13 @@ const (
 type Refusal struct {
 	Rule   string
 	Reason string
+	Told   bool // Grant.Found was told of it
 }
 
 func (r *Refusal) Error() string { return r.Rule + ": " + r.Reason }
 
 func refuse(rule, format string, args ...any) *Refusal {
-	return &Refusal{rule, fmt.Sprintf(format, args...)}
+	return &Refusal{Rule: rule, Reason: fmt.Sprintf(format, args...)}
 }
 
 // Fault is one thing wrong with secrets, as policy.Fault is with policies.

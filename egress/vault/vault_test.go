@@ -107,6 +107,15 @@ func TestCredentials(t *testing.T) {
 		{name: "substitute in a field", use: Binding{Host: "api.example.org", As: Substitute, In: []Place{InHeader}},
 			request: func(r *http.Request, ph string) { r.Header.Set("X-Mine", "v="+ph) },
 			sees:    func(r *http.Request, _ string) string { return r.Header.Get("X-Mine") }, want: "v=KEY"},
+		{name: "a credential beside the placeholder", use: Binding{Host: "api.example.org", As: Substitute, In: []Place{InHeader}},
+			request: func(r *http.Request, ph string) {
+				r.Header.Set("Authorization", `Digest username="me", opaque="`+ph+`"`)
+			}, rule: RuleForeign},
+		{name: "another method by a field", use: Binding{Host: "api.example.org", As: Bearer, Methods: []string{"GET"}},
+			request: func(r *http.Request, ph string) {
+				r.Header.Set("Authorization", "Bearer "+ph)
+				r.Header.Set("X-Http-Method-Override", "DELETE")
+			}, rule: RuleForeign},
 		{name: "not in another place", use: Binding{Host: "api.example.org", As: Substitute, In: []Place{InPath}},
 			request: func(r *http.Request, ph string) { r.Header.Set("X-Mine", "v="+ph) }, rule: RuleLeak},
 		{name: "not of the method", use: Binding{Host: "api.example.org", As: Bearer, Methods: []string{"POST"}},
@@ -156,6 +165,23 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// Two secrets in one field and one path are both put in.
+func TestSubstitutesBoth(t *testing.T) {
+	t.Parallel()
+	use := Binding{Host: "api.example.org", As: Substitute, In: []Place{InHeader, InPath, InQuery}}
+	v := vaultOf(t, Secret{Name: "id", Value: secret.New("id", ghKey), Variable: "ID", Use: []Binding{use}}, Secret{Name: "key", Value: secret.New("key", apiKey), Variable: "KEY", Use: []Binding{use}})
+	env := v.Environment()
+	r, _ := http.NewRequest("GET", "https://api.example.org/"+env["ID"]+"/"+env["KEY"]+"?a="+env["ID"]+"&b="+env["KEY"], nil)
+	r.Header.Set("X-Mine", "id="+env["ID"]+" key="+env["KEY"])
+	out, _, err := carried(v, Target{"api.example.org", 443}, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.URL.Opaque != "/"+ghKey+"/"+apiKey || out.URL.RawQuery != "a="+ghKey+"&b="+apiKey || out.Header.Get("X-Mine") != "id="+ghKey+" key="+apiKey {
+		t.Errorf("%q %q %v", out.URL.Opaque, out.URL.RawQuery, out.Header)
 	}
 }
 
@@ -284,7 +310,7 @@ func TestSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.payload, err = payloadOf(r, false); err != nil {
+	if s.payload, err = vaultOf(t).payloadOf(r, false); err != nil {
 		t.Fatal(err)
 	}
 	if !s.matches(r, "/", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY") {

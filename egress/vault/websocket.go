@@ -116,10 +116,10 @@ func (m *messages) header() error {
 	if length > maxControl && !m.plain || length>>63 != 0 {
 		return refuse(RuleForm, "a frame of a WebSocket has a length that it may not have")
 	}
-	if m.plain && length > 0 { // a server that has the head alone may take it for a message
+	if m.plain && length > 0 && len(m.held) == 0 { // a server that has the head alone may take it for a message
 		m.held = append(m.held, piece{bytes.Clone(h), false})
-	} else {
-		m.pass(h)
+	} else if err := m.pass(h); err != nil {
+		return err
 	}
 	m.head = m.head[:0]
 	if length == 0 {
@@ -128,13 +128,20 @@ func (m *messages) header() error {
 	return nil
 }
 
+// maxHeld is how many pieces may wait.
+const maxHeld = 256
+
 // pass yields raw bytes after those that wait.
-func (m *messages) pass(b []byte) {
-	if len(m.held) > 0 {
-		m.held = append(m.held, piece{bytes.Clone(b), false})
-		return
+func (m *messages) pass(b []byte) error {
+	if len(m.held) == 0 {
+		m.out = append(m.out, b...)
+		return nil
 	}
-	m.out = append(m.out, b...)
+	if len(m.held) >= maxHeld {
+		return refuse(RuleForm, "a message of a WebSocket comes in too many frames")
+	}
+	m.held = append(m.held, piece{bytes.Clone(b), false})
+	return nil
 }
 
 // payload looks through a part of a payload.
@@ -153,9 +160,9 @@ func (m *messages) payload(b []byte) error {
 		if err := m.vault.leak(string(m.control)); err != nil {
 			return err
 		}
-		m.pass(m.raw)
+		raw := m.raw
 		m.control, m.raw = m.control[:0], m.raw[:0]
-		return nil
+		return m.pass(raw)
 	}
 	m.inside = append(m.inside, clear...)
 	m.held = append(m.held, piece{bytes.Clone(b), true})

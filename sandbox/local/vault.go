@@ -51,7 +51,7 @@ func placeholderKey(path string) (key vault.Key, err error) {
 		_, _ = rand.Read(key[:]) // never fails
 		tmp := path + "." + rand.Text()
 		if err := os.WriteFile(tmp, key[:], 0o600); err != nil {
-			return key, err
+			return key, errors.Join(err, os.Remove(tmp))
 		}
 		err = os.Link(tmp, path) // never in the place of one that somebody made meanwhile
 		if err = errors.Join(unlessExists(err), os.Remove(tmp)); err != nil {
@@ -77,7 +77,7 @@ func unlessExists(err error) error {
 // told of it when it begins.
 func (k *keeper) prepareVault() error {
 	c := k.cfg.Vault
-	k.cfg.Vault.Values = nil // in one place only
+	k.cfg.Vault.Values = nil
 	doc := k.cfg.Spec.Network
 	doc.Origin = k.cfg.Origin
 	compiled, err := policy.Compile(doc)
@@ -97,6 +97,9 @@ func (k *keeper) prepareVault() error {
 			return &sandbox.Error{Kind: sandbox.KindInvalid, Op: "create", Subject: "secrets." + faults[0].Path, Err: errors.New(faults[0].Message), Hint: faults[0].Hint}
 		}
 		k.vault = v
+		for i := range k.cfg.Spec.Secrets {
+			k.cfg.Spec.Secrets[i].Value = secret.Value{}
+		}
 	}
 	if k.authority, err = egress.NewAuthority("rein " + k.cfg.Info.ID); err != nil {
 		return &sandbox.Error{Kind: sandbox.KindHost, Op: "create", Err: err}

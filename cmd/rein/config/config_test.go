@@ -175,6 +175,7 @@ func TestFaults(t *testing.T) {
 		{"two kinds of a check", "targets:\n  a: {acceptance: {checks: [{run: [a], shell: b}]}}\n", "a check is one of run, shell and file, not 2 of them", "exactly one of"},
 		{"schema of a check", "targets:\n  a: {acceptance: {checks: [{file: {path: x, schema: '{'}}]}}\n", "its schema: ", "docs/acceptance.md"},
 		{"several faults", "limits: {preset: fast}\nmodel: gtp\n", `c.yaml:1:10: limits.preset: "fast" is not known (known: quick, standard, long)`, "rein config schema"},
+		{"secret's name", "secrets:\n  a.b: {env: A, use: [{host: a.example.org, as: bearer}]}\n", "is no name of a secret", "letters"},
 		{"secret for nothing", "secrets:\n  a: {env: A}\n", "nothing says what it is for", "use:"},
 		{"secret for a wildcard", "secrets:\n  a: {env: A, use: [{host: '*.example.org', as: bearer}]}\n", "bound to exact hosts", "each host"},
 		{"secret in no form", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: cookie}]}\n", `"cookie" is not known`, "bearer"},

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,6 +20,9 @@ type Secret struct {
 	Variable string          `json:"variable,omitempty" jsonschema:"environment variable inside that holds its placeholder"`
 	Use      []vault.Binding `json:"use,omitempty" jsonschema:"which requests are given it, and how"`
 }
+
+// secretName is what a secret can be called: its name is a part of marks and paths.
+var secretName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Key is the place of the secret.
 func (s Secret) Key() Key { return Key{Env: s.Env, File: s.File, Command: s.Command} }
@@ -38,6 +42,10 @@ func (v *validator) secrets(c Config) {
 	names := slices.Sorted(maps.Keys(c.Secrets))
 	for _, name := range names {
 		s, at := c.Secrets[name], "secrets."+name
+		if !secretName.MatchString(name) {
+			v.fault(at, "letters, digits, - and _", "%q is no name of a secret", name)
+			continue
+		}
 		v.key(at, s.Key(), true)
 		if s.Variable != "" && !envName.MatchString(s.Variable) {
 			v.fault(at+".variable", "letters, digits and underscore", "%q is no name of a variable", s.Variable)
