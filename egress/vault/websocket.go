@@ -16,6 +16,10 @@ const (
 	maxControl   = 125
 )
 
+// maxHeld is how many pieces of frames may wait: endless ones that carry nothing
+// could come after what may be the beginning of a placeholder.
+const maxHeld = 16 << 10
+
 // Messages returns a reader of what a client sends over a WebSocket that ends
 // with a *Refusal before the first byte of a frame's payload that is part of a
 // placeholder, also one that is split over frames of a message. What is no frame
@@ -124,6 +128,9 @@ func (m *messages) header() error {
 	m.head = m.head[:0]
 	if length == 0 {
 		m.end()
+	}
+	if len(m.held) > maxHeld {
+		return refuse(RuleForm, "a message of a WebSocket is cut into too many pieces to be looked through")
 	}
 	return nil
 }
