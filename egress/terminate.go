@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,11 @@ const (
 	maxStreams = 250
 	// maxFrame of HTTP/2 and maxFields of a request's head, in bytes.
 	maxFrame = 1 << 20
+
+	// maxWaiting of one answer, and maxWaitingAll of those of one server, wait
+	// for clients that do not read, in bytes.
+	maxWaiting    = 1 << 20
+	maxWaitingAll = 4<<20 - 1 // the most that net/http takes
 
 	// ruleEnded is the Rule of connections whose TLS should end in the gateway
 	// and cannot.
@@ -125,15 +131,59 @@ func serveStreams(ctx context.Context, c *tls.Conn, h http.Handler) error {
 	quiet := log.New(io.Discard, "", 0)
 	s := &http2.Server{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, IdleTimeout: idleTimeout,
 		MaxUploadBufferPerStream: 1 << 20, MaxUploadBufferPerConnection: 4 << 20}
-	var handlers sync.WaitGroup
-	counted := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		handlers.Add(1) // from the goroutine of ServeConn
-		defer handlers.Done()
-		h.ServeHTTP(rw, r)
-	})
-	s.ServeConn(&shut{c}, &http2.ServeConnOpts{Context: ctx, Handler: counted, BaseConfig: &http.Server{
+	handlers := &entered{Handler: h}
+	s.ServeConn(&shut{c}, &http2.ServeConnOpts{Context: ctx, Handler: handlers, BaseConfig: &http.Server{
 		MaxHeaderBytes: maxHead, ErrorLog: quiet, IdleTimeout: idleTimeout}})
-	handlers.Wait()
+	handlers.wait()
+	return nil
+}
+
+// entered is a handler whose calls can be waited for. Each is in a goroutine of
+// its own, which may begin after its connection has ended: it does nothing then.
+type entered struct {
+	http.Handler
+
+	mu     sync.Mutex
+	over   bool
+	inside sync.WaitGroup
+}
+
+func (e *entered) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	if e.over {
+		e.mu.Unlock()
+		return
+	}
+	e.inside.Add(1)
+	e.mu.Unlock()
+	defer e.inside.Done()
+	e.Handler.ServeHTTP(rw, r)
+}
+
+func (e *entered) wait() {
+	e.mu.Lock()
+	e.over = true
+	e.mu.Unlock()
+	e.inside.Wait()
+}
+
+// checkStream refuses what a head of HTTP/2 can say and one of HTTP/1.1, as which
+// it may be sent on, cannot.
+func checkStream(r *http.Request) error {
+	if !isToken(r.Method) || len(r.Method) > maxMethod {
+		return faulty("the method of a request is malformed")
+	}
+	for _, b := range []byte(r.RequestURI) {
+		if b <= ' ' || b >= 0x7f {
+			return faulty("the target of a request has a byte %#02x", b)
+		}
+	}
+	for name := range r.Header {
+		switch strings.ToLower(name) {
+		case "content_length", "transfer_encoding":
+			return faulty("a field is named %s, which some read as one of another name", name)
+		}
+	}
 	return nil
 }
 

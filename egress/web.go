@@ -163,6 +163,7 @@ func newWeb(f *flow) *web {
 		w.scheme = "https"
 		w.upgrades = w.newTransport()
 		w.transport.Protocols.SetHTTP2(true)
+		w.transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: maxWaiting, MaxReceiveBufferPerConnection: maxWaitingAll}
 	}
 	w.proxy = &httputil.ReverseProxy{
 		Rewrite:        w.rewrite,
@@ -257,6 +258,9 @@ func (w *web) RoundTrip(out *http.Request) (*http.Response, error) {
 // judge returns the key for answered.
 func (w *web) judge(r *http.Request) (uint64, *refusal) {
 	asked, err := readings(r)
+	if err == nil && r.ProtoMajor == 2 {
+		err = checkStream(r)
+	}
 	if err != nil {
 		return 0, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}}
 	}
