@@ -78,6 +78,9 @@ func (f *frame) confirm(head []byte, hosts []string) error {
 	return nil
 }
 
+// maxMethod is the length of the longest method.
+const maxMethod = 32
+
 // parseRequestLine returns the minor version.
 func parseRequestLine(line []byte) (minor int, err error) {
 	parts := strings.Split(string(bytes.TrimSuffix(line, []byte("\r\n"))), " ")
@@ -85,7 +88,7 @@ func parseRequestLine(line []byte) (minor int, err error) {
 		return 0, faulty("the first line of a request is malformed")
 	}
 	method, target, version := parts[0], parts[1], parts[2]
-	if !isToken(method) || len(method) > 32 {
+	if !isToken(method) || len(method) > maxMethod {
 		return 0, faulty("the method of a request is malformed")
 	}
 	for _, b := range []byte(target) {

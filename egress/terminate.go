@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,11 @@ const (
 	maxStreams = 250
 	// maxFrame is the longest frame of HTTP/2, in bytes.
 	maxFrame = 1 << 20
+
+	// maxWaiting of one answer, and maxWaitingAll of those of one server, wait
+	// for clients that do not read, in bytes.
+	maxWaiting    = 1 << 20
+	maxWaitingAll = 4<<20 - 1 // the most that net/http takes
 
 	// ruleEnded is the Rule of connections whose TLS should end in the gateway
 	// and cannot.
@@ -125,43 +131,60 @@ func serveStreams(ctx context.Context, c *tls.Conn, h http.Handler) error {
 	quiet := log.New(io.Discard, "", 0)
 	s := &http2.Server{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, IdleTimeout: idleTimeout,
 		MaxUploadBufferPerStream: 1 << 20, MaxUploadBufferPerConnection: 4 << 20}
-	var running handlersOf
-	counted := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if !running.begin() {
-			panic(http.ErrAbortHandler)
-		}
-		defer running.all.Done()
-		h.ServeHTTP(rw, r)
-	})
-	s.ServeConn(&shut{c}, &http2.ServeConnOpts{Context: ctx, Handler: counted, BaseConfig: &http.Server{
+	handlers := &entered{Handler: h}
+	s.ServeConn(&shut{c}, &http2.ServeConnOpts{Context: ctx, Handler: handlers, BaseConfig: &http.Server{
 		MaxHeaderBytes: maxHead, ErrorLog: quiet, IdleTimeout: idleTimeout}})
-	running.end()
+	handlers.wait()
 	return nil
 }
 
-// handlersOf are the handlers of a connection of HTTP/2, which begin in goroutines
-// of their own, perhaps after it has ended.
-type handlersOf struct {
-	mu    sync.Mutex
-	ended bool
-	all   sync.WaitGroup // Add only under mu, before ended
+// entered is a handler whose calls can be waited for. Each is in a goroutine of
+// its own, which may begin after its connection has ended: it does nothing then.
+type entered struct {
+	http.Handler
+
+	mu     sync.Mutex
+	over   bool
+	inside sync.WaitGroup
 }
 
-func (h *handlersOf) begin() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.ended {
-		h.all.Add(1)
+func (e *entered) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	if e.over {
+		e.mu.Unlock()
+		return
 	}
-	return !h.ended
+	e.inside.Add(1)
+	e.mu.Unlock()
+	defer e.inside.Done()
+	e.Handler.ServeHTTP(rw, r)
 }
 
-// end lets none begin any more, and returns when all have ended.
-func (h *handlersOf) end() {
-	h.mu.Lock()
-	h.ended = true
-	h.mu.Unlock()
-	h.all.Wait()
+func (e *entered) wait() {
+	e.mu.Lock()
+	e.over = true
+	e.mu.Unlock()
+	e.inside.Wait()
+}
+
+// checkStream refuses what a head of HTTP/2 can say and one of HTTP/1.1, as which
+// it may be sent on, cannot.
+func checkStream(r *http.Request) error {
+	if !isToken(r.Method) || len(r.Method) > maxMethod {
+		return faulty("the method of a request is malformed")
+	}
+	for _, b := range []byte(r.RequestURI) {
+		if b <= ' ' || b >= 0x7f {
+			return faulty("the target of a request has a byte %#02x", b)
+		}
+	}
+	for name := range r.Header {
+		switch strings.ToLower(name) {
+		case "content_length", "transfer_encoding":
+			return faulty("a field is named %s, which some read as one of another name", name)
+		}
+	}
+	return nil
 }
 
 // shut is a connection whose close is the end of what is sent: its owner closes

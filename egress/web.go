@@ -168,6 +168,7 @@ func newWeb(f *flow) *web {
 		w.transport.MaxConnsPerHost, w.transport.MaxIdleConnsPerHost = maxUpstream, maxUpstream
 		w.upgrades = w.newTransport()
 		w.transport.Protocols.SetHTTP2(true)
+		w.transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: maxWaiting, MaxReceiveBufferPerConnection: maxWaitingAll}
 	}
 	w.proxy = &httputil.ReverseProxy{
 		Rewrite:        w.rewrite,
@@ -263,6 +264,9 @@ func (w *web) RoundTrip(out *http.Request) (*http.Response, error) {
 // judge returns the key for answered.
 func (w *web) judge(r *http.Request) (uint64, *refusal) {
 	asked, err := readings(r)
+	if err == nil && r.ProtoMajor == 2 {
+		err = checkStream(r)
+	}
 	if err != nil {
 		return 0, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}}
 	}
@@ -273,8 +277,6 @@ func (w *web) judge(r *http.Request) (uint64, *refusal) {
 	}
 	reason := ""
 	switch {
-	case r.ProtoMajor == 2 && !isTarget(r.RequestURI):
-		reason = "the target of a request has a byte that no server of HTTP/1.1 could be sent"
 	case r.Method == http.MethodConnect:
 		reason = "CONNECT is for the gateway's proxy, on its own address"
 	case r.URL.Scheme != "" && r.URL.Scheme != w.scheme:
@@ -283,12 +285,6 @@ func (w *web) judge(r *http.Request) (uint64, *refusal) {
 		return key, nil
 	}
 	return key, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: reason}}
-}
-
-// isTarget reports whether the target of a request of HTTP/2 can be one of
-// HTTP/1.1, as parseRequestLine has it.
-func isTarget(s string) bool {
-	return (strings.HasPrefix(s, "/") || s == "*") && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f }) < 0
 }
 
 // requestPath is the path as it is sent.

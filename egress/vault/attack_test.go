@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rein-sh/rein/secret"
 )
@@ -140,5 +141,45 @@ func TestForeignSpellings(t *testing.T) {
 		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != "" {
 			t.Errorf("%s: %q", query, got)
 		}
+	}
+}
+
+// What waits behind the beginning of a placeholder is bounded.
+func TestMessagesWaitBounded(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer}))
+	begin := frame(0x01, v.Environment()["KEY"][:8])
+	ping := frame(0x89, "")
+	sent := 0
+	endless := readerOf(func(p []byte) (int, error) {
+		if sent += len(p); sent > 64<<20 {
+			return 0, io.EOF
+		}
+		return copy(p, strings.Repeat(string(ping), len(p)/len(ping))), nil
+	})
+	g := &Grant{vault: v, bound: true}
+	_, err := io.Copy(io.Discard, g.Messages(io.MultiReader(strings.NewReader(string(begin)), endless)))
+	if _, ok := errors.AsType[*Refusal](err); !ok || sent > 4<<20 {
+		t.Errorf("%v after %d bytes", err, sent)
+	}
+}
+
+type readerOf func([]byte) (int, error)
+
+func (f readerOf) Read(p []byte) (int, error) { return f(p) }
+
+// A head full of what could be placeholders takes no long time.
+func TestLeaksTakeNoTime(t *testing.T) {
+	t.Parallel()
+	key := strings.Repeat("0123456789abcdef", 1000)
+	v := vaultOf(t, one(key, Binding{Host: "api.example.org", As: Bearer}))
+	r, _ := http.NewRequest("GET", "https://other.example.org/", nil)
+	for i := range 3 {
+		r.Header.Set("X-Long-"+string(rune('A'+i)), strings.Repeat("ab12", 5000))
+	}
+	begin := time.Now()
+	refusedBy(t, v, Target{"other.example.org", 443}, r)
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %v", took)
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"hash"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -119,62 +121,96 @@ func (s *shape) alphabet(at int) string {
 	return digits
 }
 
-// placeholder makes one for a secret. Its second half is an authentication code of the first:
+// maxCode bounds the parts that say whose a placeholder is, in characters:
+// telling that takes no longer for a long one.
+const maxCode = 32
+
+// parts are the positions of what is random, of its authentication code, and of
+// what is random besides.
+func (s *shape) parts() (random, code, rest []int) {
+	half := min(len(s.free)/2, maxCode)
+	end := min(len(s.free), half+maxCode)
+	return s.free[:half], s.free[half:end], s.free[end:]
+}
+
+// placeholder makes one for a secret. A part of it is an authentication code of another:
 // so every sandbox of a host knows a placeholder of any other.
 func (s *shape) placeholder(key Key, secret string) string {
 	out := []byte(s.text)
+	first, _, rest := s.parts()
+	mac := hmac.New(sha256.New, key[:])
 	for {
-		random := make([]byte, len(s.free)/2*2)
+		random := make([]byte, len(s.free)*2)
 		_, _ = rand.Read(random) // never fails
-		for i, at := range s.free[:len(s.free)/2] {
-			a := s.alphabet(at)
-			out[at] = a[(int(random[2*i])<<8|int(random[2*i+1]))%len(a)]
+		for i, at := range append(slices.Clone(first), rest...) {
+			out[at] = pick(s.alphabet(at), random[2*i:])
 		}
-		if s.seal(key, out); string(out) != secret {
+		s.code(mac, string(out), func(at int, c byte) bool {
+			out[at] = c
+			return true
+		})
+		if string(out) != secret {
 			return string(out)
 		}
 	}
 }
 
-// seal writes the second half.
-func (s *shape) seal(key Key, out []byte) {
-	half := len(s.free) / 2
-	mac := hmac.New(sha256.New, key[:])
-	for _, at := range s.free[:half] {
-		mac.Write(out[at : at+1])
+func pick(alphabet string, two []byte) byte {
+	return alphabet[(int(two[0])<<8|int(two[1]))%len(alphabet)]
+}
+
+// code calls do with the authentication code's characters for a text, until it
+// returns false, and reports whether it did not.
+func (s *shape) code(mac hash.Hash, text string, do func(at int, c byte) bool) bool {
+	random, code, _ := s.parts()
+	var buf [maxCode]byte
+	for i, at := range random {
+		buf[i] = text[at]
 	}
-	stream := mac.Sum(nil)
-	for i, at := range s.free[half:] {
-		if i > 0 && i%(sha256.Size/2) == 0 {
-			next := hmac.New(sha256.New, key[:])
-			next.Write(stream)
-			stream = next.Sum(nil)
+	stream := buf[:len(random)]
+	for i, at := range code {
+		if i%(sha256.Size/2) == 0 {
+			mac.Reset()
+			mac.Write(stream)
+			stream = mac.Sum(buf[:0])
 		}
-		a := s.alphabet(at)
-		two := stream[i%(sha256.Size/2)*2:]
-		out[at] = a[(int(two[0])<<8|int(two[1]))%len(a)]
+		if !do(at, pick(s.alphabet(at), stream[i%(sha256.Size/2)*2:])) {
+			return false
+		}
 	}
+	return true
 }
 
 // is reports whether a text of the shape's length is a placeholder of this host.
 func (s *shape) is(key Key, text string) bool {
-	if len(text) != len(s.text) || text[:s.begin] != s.text[:s.begin] {
+	return s.matches(hmac.New(sha256.New, key[:]), text)
+}
+
+func (s *shape) matches(mac hash.Hash, text string) bool {
+	if len(text) != len(s.text) {
 		return false
 	}
-	next := 0
-	for i := s.begin; i < len(text); i++ {
-		if next < len(s.free) && s.free[next] == i {
-			if strings.IndexByte(s.alphabet(i), text[i]) < 0 {
+	_, code, _ := s.parts()
+	end := code[len(code)-1] + 1
+	return s.fits(text, 0, end) && s.code(mac, text, func(at int, c byte) bool { return text[at] == c }) && s.fits(text, end, len(text))
+}
+
+// fits reports whether a part of a text has the shape's characters.
+func (s *shape) fits(text string, from, to int) bool {
+	next, _ := slices.BinarySearch(s.free, from)
+	for i := from; i < to; i++ {
+		if next == len(s.free) || s.free[next] != i {
+			if text[i] != s.text[i] {
 				return false
 			}
-			next++
-		} else if text[i] != s.text[i] {
+			continue
+		}
+		if strings.IndexByte(s.alphabet(i), text[i]) < 0 {
 			return false
 		}
+		next++
 	}
-	out := []byte(text)
-	s.seal(key, out)
-	return string(out) == text
+	return true
 }
 
 // within finds a placeholder of this host in a text.
@@ -182,8 +218,9 @@ func (s *shape) within(key Key, text string) bool {
 	if len(s.free)-len(s.free)/2 < minSealed {
 		return false
 	}
+	mac := hmac.New(sha256.New, key[:])
 	for i := 0; i+len(s.text) <= len(text); i++ {
-		if s.is(key, text[i:i+len(s.text)]) {
+		if s.matches(mac, text[i:i+len(s.text)]) {
 			return true
 		}
 	}

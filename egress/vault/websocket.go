@@ -16,6 +16,10 @@ const (
 	maxControl   = 125
 )
 
+// maxHeld is how many pieces of frames may wait: endless ones that carry nothing
+// could come after what may be the beginning of a placeholder.
+const maxHeld = 16 << 10
+
 // Messages returns a reader of what a client sends over a WebSocket that ends
 // with a *Refusal before the first byte of a frame's payload that is part of a
 // placeholder, also one that is split over frames of a message. What is no frame
@@ -116,32 +120,28 @@ func (m *messages) header() error {
 	if length > maxControl && !m.plain || length>>63 != 0 {
 		return refuse(RuleForm, "a frame of a WebSocket has a length that it may not have")
 	}
-	if m.plain && length > 0 && len(m.held) == 0 { // a server that has the head alone may take it for a message
+	if m.plain && length > 0 { // a server that has the head alone may take it for a message
 		m.held = append(m.held, piece{bytes.Clone(h), false})
-	} else if err := m.pass(h); err != nil {
-		return err
+	} else {
+		m.pass(h)
 	}
 	m.head = m.head[:0]
 	if length == 0 {
 		m.end()
 	}
+	if len(m.held) > maxHeld {
+		return refuse(RuleForm, "a message of a WebSocket is cut into too many pieces to be looked through")
+	}
 	return nil
 }
 
-// maxHeld is how many pieces may wait.
-const maxHeld = 256
-
 // pass yields raw bytes after those that wait.
-func (m *messages) pass(b []byte) error {
-	if len(m.held) == 0 {
-		m.out = append(m.out, b...)
-		return nil
+func (m *messages) pass(b []byte) {
+	if len(m.held) > 0 {
+		m.held = append(m.held, piece{bytes.Clone(b), false})
+		return
 	}
-	if len(m.held) >= maxHeld {
-		return refuse(RuleForm, "a message of a WebSocket comes in too many frames")
-	}
-	m.held = append(m.held, piece{bytes.Clone(b), false})
-	return nil
+	m.out = append(m.out, b...)
 }
 
 // payload looks through a part of a payload.
@@ -160,9 +160,9 @@ func (m *messages) payload(b []byte) error {
 		if err := m.vault.leak(string(m.control)); err != nil {
 			return err
 		}
-		raw := m.raw
+		m.pass(m.raw)
 		m.control, m.raw = m.control[:0], m.raw[:0]
-		return m.pass(raw)
+		return nil
 	}
 	m.inside = append(m.inside, clear...)
 	m.held = append(m.held, piece{bytes.Clone(b), true})
