@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode/utf16"
 
 	"github.com/rein-sh/rein/egress/policy"
@@ -24,6 +25,8 @@ type Vault struct {
 	values       *secret.Masker // finds values, also those that were rotated out
 
 	mu sync.RWMutex // of held.value
+
+	kept atomic.Int64 // bytes of bodies that are to be signed
 }
 
 // held is one secret and its placeholder.

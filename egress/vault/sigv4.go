@@ -2,6 +2,7 @@ package vault
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // AWS Signature Version 4, as the client has made it with the placeholder: it is
@@ -26,6 +28,8 @@ const (
 	// maxSignedBody is how much of a body is kept to compute its hash, in bytes,
 	// where the request does not say it.
 	maxSignedBody = 16 << 20
+	// maxSignedBodies is how much is kept at once of all.
+	maxSignedBodies = 64 << 20
 )
 
 // signing is a request's signature.
@@ -53,7 +57,7 @@ func (q *request) signature(r *http.Request, b *bound) error {
 	if s.keyID != b.AccessKey {
 		return refuse(RuleForeign, "the request is signed with another access key than that of %s", b.of.name)
 	}
-	if s.payload, err = payloadOf(r, s.inQuery); err != nil {
+	if s.payload, err = q.vault.payloadOf(r, s.inQuery); err != nil {
 		return err
 	}
 	if !s.matches(r, q.path, b.of.placeholder) {
@@ -122,7 +126,7 @@ func parseSignature(r *http.Request, field string) (*signing, error) {
 
 // payloadOf is what a signature has of the body. Where the request does not say
 // it, it is the hash of the body, which is kept meanwhile.
-func payloadOf(r *http.Request, inQuery bool) (string, error) {
+func (v *Vault) payloadOf(r *http.Request, inQuery bool) (string, error) {
 	if said := r.Header.Get("X-Amz-Content-Sha256"); said != "" {
 		if strings.HasPrefix(said, "STREAMING-"+awsAlgorithm) {
 			return "", refuse(RuleForm, "the chunks of the body are signed one by one, which cannot be made again: have the client send an unsigned payload")
@@ -135,16 +139,44 @@ func payloadOf(r *http.Request, inQuery bool) (string, error) {
 	var body []byte
 	if r.Body != nil {
 		var err error
-		if body, err = io.ReadAll(io.LimitReader(r.Body, maxSignedBody+1)); err != nil {
+		if body, err = v.keep(r); err != nil {
 			return "", fmt.Errorf("read the body to be signed: %w", err)
-		}
-		if len(body) > maxSignedBody {
-			return "", refuse(RuleForm, "the body has more than %d bytes, and the request does not say its hash", maxSignedBody)
 		}
 		r.Body = &kept{bytes.NewReader(body), r.Body}
 	}
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// keep reads the body of a request, which counts until the request's context ends.
+func (v *Vault) keep(r *http.Request) ([]byte, error) {
+	c := &counted{src: r.Body, of: &v.kept}
+	body, err := io.ReadAll(io.LimitReader(c, maxSignedBody+1))
+	if err == nil && len(body) > maxSignedBody {
+		err = refuse(RuleForm, "the body has more than %d bytes, and the request does not say its hash", maxSignedBody)
+	}
+	if err != nil {
+		v.kept.Add(-c.n)
+		return nil, err
+	}
+	context.AfterFunc(r.Context(), func() { v.kept.Add(-c.n) })
+	return body, nil
+}
+
+// counted is a body whose bytes count.
+type counted struct {
+	src io.Reader
+	of  *atomic.Int64
+	n   int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.src.Read(p)
+	c.n += int64(n)
+	if c.of.Add(int64(n)) > maxSignedBodies {
+		return 0, refuse(RuleForm, "the bodies of requests that are to be signed have more than %d bytes at once", maxSignedBodies)
+	}
+	return n, err
 }
 
 type kept struct {
