@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode/utf16"
 
 	"github.com/rein-sh/rein/egress/policy"
@@ -23,9 +24,9 @@ type Vault struct {
 	placeholders *secret.Masker // finds placeholders, in the forms secret.Masker knows
 	values       *secret.Masker // finds values
 
-	keeping chan struct{} // one for each body that is kept to be signed
-
 	mu sync.RWMutex // of held.value
+
+	kept atomic.Int64 // bytes of bodies that are to be signed
 }
 
 // held is one secret and its placeholder.
@@ -45,7 +46,7 @@ type bound struct {
 // New makes a vault of secrets, with placeholders of its own. Nil faults: it is
 // ready.
 func New(key Key, secrets []Secret) (*Vault, []Fault) {
-	v := &Vault{key: key, hosts: map[Target][]*bound{}, placeholders: secret.NewMasker(), values: secret.NewMasker(), keeping: make(chan struct{}, maxKept)}
+	v := &Vault{key: key, hosts: map[Target][]*bound{}, placeholders: secret.NewMasker(), values: secret.NewMasker()}
 	var faults []Fault
 	for _, s := range secrets {
 		h, err := v.hold(s)

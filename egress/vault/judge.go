@@ -61,12 +61,10 @@ func (v *Vault) Judge(to Target, r *http.Request, path string) (*Grant, error) {
 	}
 	if q.grant.bound {
 		if err := q.credentials(r); err != nil {
-			letGo(r.Body)
 			return nil, err
 		}
 	}
 	if err := q.leaks(r); err != nil {
-		letGo(r.Body)
 		return nil, err
 	}
 	return q.grant, nil

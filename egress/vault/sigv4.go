@@ -3,6 +3,7 @@ package vault
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,7 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 )
 
 // AWS Signature Version 4, as the client has made it with the placeholder: it is
@@ -26,9 +27,10 @@ const (
 	awsUnsigned  = "UNSIGNED-PAYLOAD"
 
 	// maxSignedBody is how much of a body is kept to compute its hash, in bytes,
-	// where the request does not say it, and maxKept how many bodies at once.
-	maxSignedBody = 4 << 20
-	maxKept       = 4
+	// where the request does not say it.
+	maxSignedBody = 16 << 20
+	// maxSignedBodies is how much is kept at once of all.
+	maxSignedBodies = 64 << 20
 )
 
 // signing is a request's signature.
@@ -60,7 +62,6 @@ func (q *request) signature(r *http.Request, b *bound) error {
 		return err
 	}
 	if !s.matches(r, q.path, b.of.placeholder) {
-		letGo(r.Body)
 		return refuse(RuleForeign, "the request is not signed with this sandbox's placeholder of %s", b.of.name)
 	}
 	if s.secret, err = q.vault.value(b.of); err != nil {
@@ -136,48 +137,52 @@ func (v *Vault) payloadOf(r *http.Request, inQuery bool) (string, error) {
 	if inQuery {
 		return awsUnsigned, nil
 	}
-	if r.Body == nil || r.Body == http.NoBody {
-		sum := sha256.Sum256(nil)
-		return hex.EncodeToString(sum[:]), nil
+	var body []byte
+	if r.Body != nil {
+		var err error
+		if body, err = v.keep(r); err != nil {
+			return "", fmt.Errorf("read the body to be signed: %w", err)
+		}
+		r.Body = &kept{bytes.NewReader(body), r.Body}
 	}
-	select {
-	case v.keeping <- struct{}{}:
-	case <-r.Context().Done():
-		return "", refuse(RuleForm, "the client has gone")
-	}
-	k := &kept{Closer: r.Body, free: sync.OnceFunc(func() { <-v.keeping })}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxSignedBody+1))
-	switch {
-	case err != nil:
-		k.free()
-		return "", refuse(RuleForm, "the body that is signed cannot be read: %v", err)
-	case len(body) > maxSignedBody:
-		k.free()
-		return "", refuse(RuleForm, "the body has more than %d bytes, and the request does not say its hash", maxSignedBody)
-	}
-	k.Reader = bytes.NewReader(body)
-	r.Body = k
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// kept is a body in memory, until it is closed.
+// keep reads the body of a request, which counts until the request's context ends.
+func (v *Vault) keep(r *http.Request) ([]byte, error) {
+	c := &counted{src: r.Body, of: &v.kept}
+	body, err := io.ReadAll(io.LimitReader(c, maxSignedBody+1))
+	if err == nil && len(body) > maxSignedBody {
+		err = refuse(RuleForm, "the body has more than %d bytes, and the request does not say its hash", maxSignedBody)
+	}
+	if err != nil {
+		v.kept.Add(-c.n)
+		return nil, err
+	}
+	context.AfterFunc(r.Context(), func() { v.kept.Add(-c.n) })
+	return body, nil
+}
+
+// counted is a body whose bytes count.
+type counted struct {
+	src io.Reader
+	of  *atomic.Int64
+	n   int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.src.Read(p)
+	c.n += int64(n)
+	if c.of.Add(int64(n)) > maxSignedBodies {
+		return 0, refuse(RuleForm, "the bodies of requests that are to be signed have more than %d bytes at once", maxSignedBodies)
+	}
+	return n, err
+}
+
 type kept struct {
 	io.Reader
 	io.Closer
-	free func()
-}
-
-func (k *kept) Close() error {
-	k.free()
-	return k.Closer.Close()
-}
-
-// letGo forgets a body that is kept: its request is not sent.
-func letGo(body io.ReadCloser) {
-	if k, ok := body.(*kept); ok {
-		k.free()
-	}
 }
 
 // matches reports whether the signature was made with a key, and learns how the

@@ -310,7 +310,7 @@ func TestSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.payload, err = vaultOf(t).payloadOf(r, false); err != nil {
+	if s.payload, err = new(Vault).payloadOf(r, false); err != nil {
 		t.Fatal(err)
 	}
 	if !s.matches(r, "/", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY") {
