@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/egress/vault"
 )
@@ -23,6 +21,8 @@ import (
 const (
 	// maxStreams are carried at once over one connection of HTTP/2.
 	maxStreams = 250
+	protoHTTP2 = "h2" // in ALPN (RFC 9113 3.2)
+
 	// maxFrame is the longest frame of HTTP/2, in bytes.
 	maxFrame = 1 << 20
 
@@ -62,7 +62,7 @@ func serveHTTPS(ctx context.Context, f *flow) error {
 	}
 	w := newWeb(f)
 	defer w.close()
-	if inside.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
+	if inside.ConnectionState().NegotiatedProtocol == protoHTTP2 {
 		return serveStreams(ctx, inside, w)
 	}
 	return serveConn(ctx, inside, w, func(err error) { f.deny(policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
@@ -92,7 +92,7 @@ func (f *flow) endTLS(ctx context.Context) (*tls.Conn, error) {
 		return nil, err
 	}
 	c := tls.Server(&replayed{Conn: f.inside, first: bytes.NewReader(raw)}, &tls.Config{
-		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{http2.NextProtoTLS, "http/1.1"}})
+		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{protoHTTP2, "http/1.1"}})
 	shake, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	if err := c.HandshakeContext(shake); err != nil {
@@ -112,7 +112,8 @@ func handshakeFailed(ctx context.Context, err error) error {
 	return fmt.Errorf("TLS with the client: %w", err)
 }
 
-// replayed is a connection whose beginning was read already.
+// replayed is a connection whose beginning was read already, and which its owner
+// closes.
 type replayed struct {
 	net.Conn
 	first *bytes.Reader
@@ -125,15 +126,24 @@ func (r *replayed) Read(p []byte) (int, error) {
 	return r.Conn.Read(p)
 }
 
-// serveStreams serves the requests of one connection of HTTP/2 until it ends, as it
-// does when its flow is aborted. Several are served at once.
+// Close ends reads.
+func (r *replayed) Close() error { return r.SetReadDeadline(time.Unix(1, 0)) }
+
+// serveStreams serves the requests of one connection of HTTP/2 until it ends, or
+// ctx. Several are served at once.
 func serveStreams(ctx context.Context, c *tls.Conn, h http.Handler) error {
-	quiet := log.New(io.Discard, "", 0)
-	s := &http2.Server{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, IdleTimeout: idleTimeout,
-		MaxUploadBufferPerStream: 1 << 20, MaxUploadBufferPerConnection: 4 << 20}
 	handlers := &entered{Handler: h}
-	s.ServeConn(&shut{c}, &http2.ServeConnOpts{Context: ctx, Handler: handlers, BaseConfig: &http.Server{
-		MaxHeaderBytes: maxHead, ErrorLog: quiet, IdleTimeout: idleTimeout}})
+	one := newOneConn(c)
+	s := &http.Server{
+		Handler: handlers, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead, ErrorLog: log.New(io.Discard, "", 0),
+		Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
+			MaxReceiveBufferPerStream: maxFrame, MaxReceiveBufferPerConnection: 4 * maxFrame},
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnState:   one.state,
+	}
+	s.Protocols.SetHTTP2(true)
+	one.serve(ctx, s)
 	handlers.wait()
 	return nil
 }
@@ -173,6 +183,9 @@ func checkStream(r *http.Request) error {
 	if !isToken(r.Method) || len(r.Method) > maxMethod {
 		return faulty("the method of a request is malformed")
 	}
+	if !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*" && r.Method != http.MethodConnect {
+		return faulty("the target of a request is no path")
+	}
 	for _, b := range []byte(r.RequestURI) {
 		if b <= ' ' || b >= 0x7f {
 			return faulty("the target of a request has a byte %#02x", b)
@@ -185,12 +198,4 @@ func checkStream(r *http.Request) error {
 		}
 	}
 	return nil
-}
-
-// shut is a connection whose close is the end of what is sent: its owner closes
-// it.
-type shut struct{ *tls.Conn }
-
-func (s *shut) Close() error {
-	return errors.Join(s.CloseWrite(), s.SetReadDeadline(time.Unix(1, 0)))
 }

@@ -64,7 +64,7 @@ func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error
 		}
 		return ctx.Err()
 	}
-	one := &oneConn{Conn: in, closed: make(chan struct{}), ended: make(chan struct{})}
+	one := newOneConn(in)
 	requests := 0
 	s := &http.Server{
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -92,19 +92,9 @@ func serveConn(ctx context.Context, c net.Conn, h http.Handler, fault func(error
 		BaseContext: func(net.Listener) context.Context {
 			return context.WithValue(ctx, framedKey{}, in)
 		},
-		ConnState: func(_ net.Conn, s http.ConnState) {
-			if s == http.StateClosed || s == http.StateHijacked {
-				close(one.ended)
-				_ = one.Close() // never fails
-			}
-		},
+		ConnState: one.state,
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // never fails: the connection's does not
-	defer stop()
-	_ = s.Serve(one) // says that one was closed
-	if one.accepted {
-		<-one.ended
-	}
+	one.serve(ctx, s)
 	one.handlers.Wait() // of one that took the connection over
 	if torn.Load() {
 		return errTorn
@@ -128,6 +118,28 @@ type oneConn struct {
 	closed   chan struct{}
 	ended    chan struct{} // the connection has, or was taken over
 	handlers sync.WaitGroup
+}
+
+func newOneConn(c net.Conn) *oneConn {
+	return &oneConn{Conn: c, closed: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// state is what the server calls as the connection changes.
+func (l *oneConn) state(_ net.Conn, s http.ConnState) {
+	if s == http.StateClosed || s == http.StateHijacked {
+		close(l.ended)
+		_ = l.Close() // never fails
+	}
+}
+
+// serve returns when the connection has ended, or was taken over.
+func (l *oneConn) serve(ctx context.Context, s *http.Server) {
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // never fails: the connection's does not
+	defer stop()
+	_ = s.Serve(l) // says that one was closed
+	if l.accepted {
+		<-l.ended
+	}
 }
 
 func (l *oneConn) Accept() (net.Conn, error) {
