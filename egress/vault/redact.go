@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"bufio"
 	"compress/gzip"
 	"compress/zlib"
 	"fmt"
@@ -161,37 +162,44 @@ func isTextual(kind string) bool {
 		strings.HasSuffix(sub, "+json") || strings.HasSuffix(sub, "+xml") || strings.HasSuffix(sub, "+yaml")
 }
 
-// decode undoes content codings.
+// decode undoes content codings. A body without a byte stays one: of answers
+// that have none, such as 304, the fields may speak of one.
 func decode(fields []string, body io.Reader) (io.Reader, error) {
-	coding := strings.ToLower(strings.TrimSpace(strings.Join(fields, ",")))
-	switch coding {
+	var open func(io.Reader) (io.Reader, error)
+	switch coding := strings.ToLower(strings.TrimSpace(strings.Join(fields, ","))); coding {
 	case "", "identity":
 		return body, nil
 	case "gzip", "x-gzip":
-		return &lazy{open: func() (io.Reader, error) { return gzip.NewReader(body) }}, nil
+		open = func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 	case "deflate":
-		return &lazy{open: func() (io.Reader, error) { return zlib.NewReader(body) }}, nil
+		open = func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }
 	case "br":
-		return brotli.NewReader(body), nil
+		open = func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil }
 	case "zstd":
-		return &lazy{open: func() (io.Reader, error) {
-			return zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
-		}}, nil
+		open = func(r io.Reader) (io.Reader, error) {
+			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
+		}
+	default:
+		return nil, fmt.Errorf("the answer is encoded as %s, which was not asked for and cannot be looked through", clip(coding))
 	}
-	return nil, fmt.Errorf("the answer is encoded as %s, which was not asked for and cannot be looked through", clip(coding))
+	return &lazy{open: open, packed: bufio.NewReader(body)}, nil
 }
 
 // lazy is a decoder that reads its header when it is read, and not before: a
 // server may send the head of an answer long before its body.
 type lazy struct {
-	open func() (io.Reader, error)
-	r    io.Reader
+	open   func(io.Reader) (io.Reader, error)
+	packed *bufio.Reader
+	r      io.Reader
 }
 
 func (l *lazy) Read(p []byte) (int, error) {
 	if l.r == nil {
+		if _, err := l.packed.Peek(1); err != nil {
+			return 0, err
+		}
 		var err error
-		if l.r, err = l.open(); err != nil {
+		if l.r, err = l.open(l.packed); err != nil {
 			return 0, err
 		}
 	}
