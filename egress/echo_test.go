@@ -3,8 +3,10 @@ package egress_test
 import (
 	"bytes"
 	"compress/zlib"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +15,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf16"
+
+	"github.com/coder/websocket"
 )
 
 // raw sends what is given over TLS to api.example.com, as HTTP/1.1, and returns
@@ -135,5 +139,38 @@ func TestVaultEchoesInTrailers(t *testing.T) {
 		if echo := res.Trailer.Get("X-Echo"); strings.Contains(echo, apiKey) {
 			t.Errorf("%s: %v", method, res.Trailer)
 		}
+	}
+}
+
+// A secret in a server's messages is covered.
+func TestVaultEchoesInWebSocket(t *testing.T) {
+	t.Parallel()
+	e := endsTo(t, httpsTo("api.example.com"), true, func(w http.ResponseWriter, r *http.Request) {
+		c, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.CloseNow()
+		c.Write(r.Context(), websocket.MessageText, []byte("you are "+r.Header.Get("Authorization")))
+		c.Close(websocket.StatusNormalClosure, r.Header.Get("Authorization"))
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	client := inside(t, e.ns, &tls.Config{RootCAs: e.trust.RootCAs})
+	client.Timeout = 0
+	client.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+	c, _, err := websocket.Dial(ctx, "wss://api.example.com/", &websocket.DialOptions{HTTPClient: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseNow()
+	stars := "Bearer " + strings.Repeat("*", len(apiKey))
+	if _, b, err := c.Read(ctx); err != nil || string(b) != "you are "+stars {
+		t.Errorf("%q, %v", b, err)
+	}
+	var closed websocket.CloseError
+	if _, _, err := c.Read(ctx); !errors.As(err, &closed) || closed.Reason != stars {
+		t.Errorf("%v", err)
 	}
 }

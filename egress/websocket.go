@@ -18,7 +18,8 @@ var closePolicy = []byte{0x88, 2, 1008 >> 8, 1008 & 0xff}
 // What may not pass closes it.
 type socket struct {
 	*upgraded
-	in io.Reader // the client's frames
+	in  io.Reader // the client's frames
+	out io.Writer // takes the server's; under mu
 
 	mu      sync.Mutex
 	between boundary
@@ -26,7 +27,20 @@ type socket struct {
 }
 
 func newSocket(u *upgraded, grant *vault.Grant) *socket {
-	return &socket{upgraded: u, in: grant.Messages(u)}
+	s := &socket{upgraded: u, in: grant.Messages(u)}
+	s.out = grant.Replies(writer(s.send))
+	return s
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// send sends to the client.
+func (s *socket) send(p []byte) (int, error) {
+	n, err := s.upgraded.Write(p)
+	s.between.sent(p[:n])
+	return n, err
 }
 
 func (s *socket) Read(p []byte) (int, error) {
@@ -53,9 +67,7 @@ func (s *socket) Write(p []byte) (int, error) {
 	if s.closed {
 		return 0, errClosedByPolicy
 	}
-	n, err := s.upgraded.Write(p)
-	s.between.sent(p[:n])
-	return n, err
+	return s.out.Write(p)
 }
 
 var errClosedByPolicy = errors.New("the WebSocket was closed by the gateway")

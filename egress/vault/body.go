@@ -19,7 +19,7 @@ func (g *Grant) guard(out *http.Request) {
 	var r io.Reader = out.Body
 	for _, e := range g.replace {
 		r = newReplacer(r, e)
-		if len(e.placeholder) != len(e.value) {
+		if len(e.placeholder) != len(e.value) || len(url.QueryEscape(e.placeholder)) != len(url.QueryEscape(e.value)) {
 			out.ContentLength = -1
 			out.Header.Del("Content-Length")
 		}

@@ -304,22 +304,21 @@ func (q *request) substitute(b *bound) error {
 		case InHeader:
 			for name, values := range q.header {
 				if len(values) == 1 && mayHold(name) && strings.Contains(values[0], placeholder) {
-					text := values[0]
-					if before := q.grant.header[name]; len(before) == 1 {
-						text = before[0]
+					now := values[0]
+					if set := q.grant.header[name]; len(set) > 0 { // by another binding
+						now = set[0]
 					}
-					q.grant.header[name] = []string{strings.ReplaceAll(text, placeholder, value)}
+					q.grant.header[name] = []string{strings.ReplaceAll(now, placeholder, value)}
 					q.header[name] = []string{strings.ReplaceAll(values[0], placeholder, "")}
 				}
 			}
 		case InPath:
 			if path := q.path; strings.Contains(path, placeholder) {
-				out := path
 				if q.grant.path != nil {
-					out = *q.grant.path
+					path = *q.grant.path
 				}
-				out = strings.ReplaceAll(out, placeholder, url.PathEscape(value))
-				q.grant.path, q.path = &out, strings.ReplaceAll(path, placeholder, "")
+				out := strings.ReplaceAll(path, placeholder, url.PathEscape(value))
+				q.grant.path, q.path = &out, strings.ReplaceAll(q.path, placeholder, "")
 			}
 		case InQuery:
 			q.substituteQuery(placeholder, value)

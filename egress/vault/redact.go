@@ -163,40 +163,51 @@ func isTextual(kind string) bool {
 		strings.HasSuffix(sub, "+json") || strings.HasSuffix(sub, "+xml") || strings.HasSuffix(sub, "+yaml")
 }
 
-// decode undoes content codings.
+// decode undoes content codings. A body without a byte stays one: of answers
+// that have none, such as 304, the fields may speak of one.
 func decode(fields []string, body io.Reader) (io.Reader, error) {
-	coding := strings.ToLower(strings.TrimSpace(strings.Join(fields, ",")))
-	switch coding {
+	var open func(io.Reader) (io.Reader, error)
+	switch coding := strings.ToLower(strings.TrimSpace(strings.Join(fields, ","))); coding {
 	case "", "identity":
 		return body, nil
 	case "gzip", "x-gzip":
-		return &lazy{open: func() (io.Reader, error) { return gzip.NewReader(body) }}, nil
+		open = func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 	case "deflate":
-		return &lazy{open: func() (io.Reader, error) { return inflate(body) }}, nil
+		open = inflate
 	case "br":
-		return brotli.NewReader(body), nil
+		open = func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil }
 	case "zstd":
-		return &lazy{open: func() (io.Reader, error) {
-			return zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
-		}}, nil
+		open = func(r io.Reader) (io.Reader, error) {
+			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
+		}
+	default:
+		return nil, fmt.Errorf("the answer is encoded as %s, which was not asked for and cannot be looked through", clip(coding))
 	}
-	return nil, fmt.Errorf("the answer is encoded as %s, which was not asked for and cannot be looked through", clip(coding))
+	return &lazy{open: open, packed: bufio.NewReader(body)}, nil
 }
 
 // lazy is a decoder that reads its header when it is read, and not before: a
 // server may send the head of an answer long before its body.
 type lazy struct {
-	open func() (io.Reader, error)
-	r    io.Reader
-	err  error // of open
+	open   func(io.Reader) (io.Reader, error)
+	packed *bufio.Reader
+	r      io.Reader
+	err    error // from before r was made
 }
 
 func (l *lazy) Read(p []byte) (int, error) {
-	if l.r == nil && l.err == nil {
-		l.r, l.err = l.open()
-	}
-	if l.err != nil {
-		return 0, l.err
+	if l.r == nil {
+		if l.err == nil {
+			_, l.err = l.packed.Peek(1)
+		}
+		if l.err != nil {
+			return 0, l.err
+		}
+		r, err := l.open(l.packed)
+		if l.err = err; err != nil {
+			return 0, err
+		}
+		l.r = r
 	}
 	return l.r.Read(p)
 }

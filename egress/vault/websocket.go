@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+
+	"github.com/rein-sh/rein/secret"
 )
 
 // Frames of WebSocket, from RFC 6455 5.2.
@@ -28,14 +30,45 @@ func (g *Grant) Messages(r io.Reader) io.Reader {
 	if g == nil {
 		return r
 	}
-	return &messages{vault: g.vault, src: r}
+	return &messages{known: g.vault.placeholders, src: r}
+}
+
+// Replies returns a writer of what a server sends over a WebSocket that passes it
+// on to w, with asterisks in the place of secrets: frames keep their lengths. What
+// is no frame of a server is a *Refusal. It writes what is certain at once, and
+// all of a message when that ends.
+func (g *Grant) Replies(w io.Writer) io.Writer {
+	if g == nil || !g.bound {
+		return w
+	}
+	return &replies{messages{known: g.vault.values, server: true}, w}
+}
+
+type replies struct {
+	messages
+	to io.Writer
+}
+
+func (r *replies) Write(p []byte) (int, error) {
+	err := r.take(p)
+	if len(r.out) > 0 {
+		if _, werr := r.to.Write(r.out); werr != nil {
+			return 0, werr
+		}
+		r.out = r.out[:0]
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // messages yields frames as they came, but for the end of a payload that may be
 // the beginning of a placeholder: that waits for what follows.
 type messages struct {
-	vault *Vault
-	src   io.Reader
+	known  *secret.Masker // what ends them, or is covered in those of a server
+	server bool
+	src    io.Reader
 
 	head   []byte  // of a frame that is being read
 	left   uint64  // of its payload
@@ -100,10 +133,14 @@ func (m *messages) header() error {
 	case 127:
 		size += 8
 	}
+	key := size + 4
+	if m.server {
+		key = size
+	}
 	switch {
-	case h[0]&frameReserve != 0 || h[1]&frameMasked == 0:
-		return refuse(RuleForm, "what follows the handshake of a WebSocket is no frame of a client, or one of an extension that was not agreed on")
-	case len(h) < size+4:
+	case h[0]&frameReserve != 0 || h[1]&frameMasked == 0 != m.server:
+		return refuse(RuleForm, "what follows the handshake of a WebSocket is no frame, or one of an extension that was not agreed on")
+	case len(h) < key:
 		return nil
 	}
 	switch size {
@@ -112,7 +149,7 @@ func (m *messages) header() error {
 	case 10:
 		length = binary.BigEndian.Uint64(h[2:])
 	}
-	copy(m.mask[:], h[size:])
+	copy(m.mask[:], h[size:key])
 	m.left, m.at = length, 0
 	if m.plain = h[0]&frameControl == 0; m.plain {
 		m.final = h[0]&frameFinal != 0
@@ -157,19 +194,24 @@ func (m *messages) payload(b []byte) error {
 		if m.left > 0 {
 			return nil
 		}
-		if err := m.vault.leak(string(m.control)); err != nil {
-			return err
+		spans := m.known.Find(m.control)
+		if len(spans) > 0 && !m.server {
+			return refuse(RuleLeak, "the placeholder of a secret is in a message of a WebSocket")
 		}
+		cover(m.raw, spans, 0)
 		m.pass(m.raw)
 		m.control, m.raw = m.control[:0], m.raw[:0]
 		return nil
 	}
 	m.inside = append(m.inside, clear...)
 	m.held = append(m.held, piece{bytes.Clone(b), true})
-	if len(m.vault.placeholders.Find(m.inside)) > 0 {
-		return refuse(RuleLeak, "the placeholder of a secret is in a message of a WebSocket")
+	if spans := m.known.Find(m.inside); len(spans) > 0 {
+		if !m.server {
+			return refuse(RuleLeak, "the placeholder of a secret is in a message of a WebSocket")
+		}
+		m.cover(spans)
 	}
-	_, open := m.vault.placeholders.Partial(m.inside)
+	_, open := m.known.Partial(m.inside)
 	if m.left == 0 && m.final {
 		open = 0
 	}
@@ -179,6 +221,28 @@ func (m *messages) payload(b []byte) error {
 		m.end()
 	}
 	return nil
+}
+
+// cover overwrites parts of what is looked through, which is the end of the
+// payload that waits.
+func (m *messages) cover(spans []secret.Span) {
+	cover(m.inside, spans, 0)
+	at := len(m.inside)
+	for i := len(m.held) - 1; i >= 0 && at > 0; i-- {
+		if p := m.held[i]; p.payload {
+			at -= len(p.raw)
+			cover(p.raw, spans, at)
+		}
+	}
+}
+
+// cover overwrites what of the spans is in b, which begins at an offset.
+func cover(b []byte, spans []secret.Span, offset int) {
+	for _, span := range spans {
+		for i := max(0, span.Start-offset); i < min(len(b), span.End-offset); i++ {
+			b[i] = '*'
+		}
+	}
 }
 
 // end is the end of a frame.

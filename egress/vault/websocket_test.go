@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/iotest"
 )
@@ -90,4 +91,41 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%v, byte by byte %v", err, slowErr)
 		}
 	})
+}
+
+// What a server repeats in messages is covered, however it is cut, and frames
+// are as long as they were.
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer}))
+	reply := func(first byte, payload string) string { return string([]byte{first, byte(len(payload))}) + payload }
+	stars := strings.Repeat("*", len(ghKey))
+	for _, c := range []struct{ name, in, want string }{
+		{"nothing", reply(0x81, "hello") + reply(0x88, "\x03\xe8"), reply(0x81, "hello") + reply(0x88, "\x03\xe8")},
+		{"whole", reply(0x81, "you are "+ghKey+"!") + reply(0x81, "next"), reply(0x81, "you are "+stars+"!") + reply(0x81, "next")},
+		{"twice", reply(0x82, ghKey+ghKey), reply(0x82, stars+stars)},
+		{"in a ping", reply(0x89, ghKey), reply(0x89, stars)},
+		{"fragments", reply(0x01, "a"+ghKey[:9]) + reply(0x89, "ping") + reply(0x00, "") + reply(0x80, ghKey[9:]+"b"),
+			reply(0x01, "a"+stars[:9]) + reply(0x89, "ping") + reply(0x00, "") + reply(0x80, stars[9:]+"b")},
+		{"the beginning alone", reply(0x01, ghKey[:9]) + reply(0x80, ghKey[:9]) + reply(0x81, ghKey[9:]), reply(0x01, ghKey[:9]) + reply(0x80, ghKey[:9]) + reply(0x81, ghKey[9:])},
+	} {
+		for _, size := range []int{1, 3, 1 << 10} {
+			var out bytes.Buffer
+			w := (&Grant{vault: v, bound: true}).Replies(&out)
+			for rest := c.in; rest != ""; {
+				n := min(size, len(rest))
+				if _, err := io.WriteString(w, rest[:n]); err != nil {
+					t.Fatal(err)
+				}
+				rest = rest[n:]
+			}
+			if out.String() != c.want {
+				t.Errorf("%s in pieces of %d: %q, want %q", c.name, size, out.String(), c.want)
+			}
+		}
+	}
+	var out bytes.Buffer
+	if _, err := (&Grant{vault: v, bound: true}).Replies(&out).Write(frame(0x81, "masked")); err == nil {
+		t.Error("a client's frame was passed on")
+	}
 }
