@@ -189,8 +189,11 @@ func TestPlaceholders(t *testing.T) {
 		if !s.is(Key{1}, a) || s.is(Key{2}, a) || s.is(Key{1}, key) {
 			t.Errorf("%q: whose %q is", key, a)
 		}
-		if !s.within(Key{1}, "x"+a+"y") || s.within(Key{1}, a[1:]) {
-			t.Errorf("%q within", a)
+		if in, _ := s.within(Key{1}, "x"+a+"y"); !in {
+			t.Errorf("%q is not found", a)
+		}
+		if in, _ := s.within(Key{1}, a[1:]); in {
+			t.Errorf("a part of %q is found", a)
 		}
 	}
 	for _, key := range []string{"", "short", "1234567", strings.Repeat("-", 40)} {
