@@ -171,19 +171,39 @@ type readerOf func([]byte) (int, error)
 
 func (f readerOf) Read(p []byte) (int, error) { return f(p) }
 
-// A head full of what could be placeholders takes no long time.
+// A head full of what could be placeholders, which HTTP/2 has in a few bytes, is
+// refused before it takes time.
 func TestLeaksTakeNoTime(t *testing.T) {
 	t.Parallel()
-	key := strings.Repeat("0123456789abcdef", 1000)
-	v := vaultOf(t, one(key, Binding{Host: "api.example.org", As: Bearer}))
-	r, _ := http.NewRequest("GET", "https://other.example.org/", nil)
-	for i := range 3 {
-		r.Header.Set("X-Long-"+string(rune('A'+i)), strings.Repeat("ab12", 5000))
+	for _, key := range []string{strings.Repeat("0123456789abcdef", 4), strings.Repeat("0123456789abcdef", 1000)} {
+		v := vaultOf(t, one(key, Binding{Host: "api.example.org", As: Bearer}))
+		for _, host := range []string{"api.example.org", "other.example.org"} {
+			r, _ := http.NewRequest("GET", "https://"+host+"/", nil)
+			for i := range 3 {
+				r.Header.Set("X-Long-"+string(rune('A'+i)), strings.Repeat("ab12", 5000))
+			}
+			begin := time.Now()
+			if rule := refusedBy(t, v, Target{host, 443}, r); rule != RuleForm {
+				t.Errorf("%q", rule)
+			}
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		}
 	}
-	begin := time.Now()
-	refusedBy(t, v, Target{"other.example.org", 443}, r)
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("it took %v", took)
+}
+
+// A malformed escape somewhere does not hide a placeholder elsewhere.
+func TestLeakBehindMalformedEscape(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer}))
+	ph := v.Environment()["KEY"]
+	for _, query := range []string{"a=%zz&q=%67" + ph[1:], "q=" + ph[:5] + "%" + hexOf(ph[5:6]) + ph[6:] + "&b=%"} {
+		r, _ := http.NewRequest("GET", "https://other.example.org/", nil)
+		r.URL.RawQuery = query
+		if got := refusedBy(t, v, Target{"other.example.org", 443}, r); got != RuleLeak {
+			t.Errorf("%s: %q", query, got)
+		}
 	}
 }
 

@@ -355,7 +355,7 @@ func (q *request) leaks(r *http.Request) error {
 		add(s)
 	}
 	for _, s := range []string{q.path, query} {
-		if plain, err := url.QueryUnescape(s); err == nil && plain != s {
+		if plain := unescape(s); plain != s {
 			add(plain)
 		}
 	}
@@ -379,8 +379,11 @@ func (v *Vault) leak(text string) error {
 		return refuse(RuleLeak, "the placeholder of a secret stands where that secret may not go")
 	}
 	for _, h := range v.secrets {
-		if h.shape.within(v.key, text) {
+		switch found, many := h.shape.within(v.key, text); {
+		case found:
 			return refuse(RuleLeak, "the placeholder of another sandbox's secret is in the request")
+		case many:
+			return refuse(RuleForm, "the head of the request has too much that could be a placeholder")
 		}
 	}
 	return nil

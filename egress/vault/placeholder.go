@@ -213,16 +213,29 @@ func (s *shape) fits(text string, from, to int) bool {
 	return true
 }
 
-// within finds a placeholder of this host in a text.
-func (s *shape) within(key Key, text string) bool {
+// maxCandidates is how many codes are computed for one text.
+const maxCandidates = 2048
+
+// within finds a placeholder of this host in a text. What has too much that could
+// be one is many.
+func (s *shape) within(key Key, text string) (found, many bool) {
 	if len(s.free)-len(s.free)/2 < minSealed {
-		return false
+		return false, false
 	}
 	mac := hmac.New(sha256.New, key[:])
+	_, code, _ := s.parts()
+	end := code[len(code)-1] + 1
+	tried := 0
 	for i := 0; i+len(s.text) <= len(text); i++ {
+		if !s.fits(text[i:], 0, end) {
+			continue
+		}
+		if tried++; tried > maxCandidates {
+			return false, true
+		}
 		if s.matches(mac, text[i:i+len(s.text)]) {
-			return true
+			return true, false
 		}
 	}
-	return false
+	return false, false
 }

@@ -3,6 +3,7 @@ package vault
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -55,12 +56,16 @@ func plainParameter(name string) string {
 // spellings judges fields that are known to some servers by another name, or that
 // lead them to another host.
 func (q *request) spellings(slots []string) error {
+	known := map[string]bool{}
+	for _, slot := range slots {
+		known[plainField(slot)] = true
+	}
 	for name := range q.header {
 		plain := plainField(name)
 		if slices.Contains(elsewhere, plain) {
 			q.drop(name)
 		}
-		if !slices.Contains(slots, name) && slices.ContainsFunc(slots, func(s string) bool { return plainField(s) == plain }) {
+		if known[plain] && !slices.Contains(slots, name) {
 			return refuse(RuleForeign, "the field %s is one that some servers take for %s", clip(name), plain)
 		}
 	}
@@ -95,4 +100,21 @@ func (q *request) slots() []string {
 		}
 	}
 	return list
+}
+
+// unescape undoes percent-encoding, and leaves what is none: a malformed escape
+// somewhere hides nothing elsewhere.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }
