@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +61,7 @@ type Gateway struct {
 	lookups      chan struct{} // one for each HTTPS record being looked up
 	held         map[stack.TransportEndpointID]held
 	known        *known
+	streams      atomic.Int64 // requests of HTTP/2 that are being carried
 	settling     sync.RWMutex // read-locked by flows from their end until that is on record
 
 	reject4 stack.RejectIPv4WithHandler

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/rein-sh/rein/egress"
 )
 
 // h2 is a connection of HTTP/2 to api.example.com on which anything can be sent.
@@ -187,4 +189,34 @@ func TestStreamsTakenBack(t *testing.T) {
 	}
 	h.c.Close()
 	e.rec.wait(t, verdictOf("allow", "api.example.com"))
+}
+
+// A sandbox has no more than some requests carried at once, however many
+// connections it makes.
+func TestStreamsLimited(t *testing.T) {
+	t.Parallel()
+	const most = 1024
+	came := make(chan struct{}, most)
+	e := endsTo(t, httpsTo("api.example.com"), false, func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		<-r.Context().Done()
+	})
+	var h *h2
+	for sent := range most {
+		if sent%200 == 0 {
+			h = e.h2(t)
+		}
+		h.send(t, true, heads()...)
+	}
+	for range most {
+		select {
+		case <-came:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the server was not asked as often as it may be")
+		}
+	}
+	if got := h.status(t, h.send(t, true, heads()...)); got != "403" {
+		t.Errorf("one more: %s", got)
+	}
+	e.rec.wait(t, func(a egress.Attempt) bool { return a.Rule == "limit:streams" })
 }

@@ -21,7 +21,10 @@ import (
 const (
 	// maxStreams are carried at once over one connection of HTTP/2.
 	maxStreams = 250
-	protoHTTP2 = "h2" // in ALPN (RFC 9113 3.2)
+	// maxAllStreams are carried at once for a sandbox, with some 100 KiB each,
+	// and up to 600 where a server takes long frames.
+	maxAllStreams = 1024
+	protoHTTP2    = "h2" // in ALPN (RFC 9113 3.2)
 
 	// maxFrame is the longest frame of HTTP/2, in bytes.
 	maxFrame = 1 << 20
@@ -63,7 +66,7 @@ func serveHTTPS(ctx context.Context, f *flow) error {
 	w := newWeb(f)
 	defer w.close()
 	if inside.ConnectionState().NegotiatedProtocol == protoHTTP2 {
-		return serveStreams(ctx, inside, w)
+		return serveStreams(ctx, inside, http.HandlerFunc(w.limited))
 	}
 	return serveConn(ctx, inside, w, func(err error) { f.deny(policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
 }
@@ -146,6 +149,17 @@ func serveStreams(ctx context.Context, c *tls.Conn, h http.Handler) error {
 	one.serve(ctx, s)
 	handlers.wait()
 	return nil
+}
+
+// limited refuses more requests than may be carried at once for the sandbox.
+func (w *web) limited(rw http.ResponseWriter, r *http.Request) {
+	g := w.f.gateway
+	defer g.streams.Add(-1)
+	if n := g.streams.Add(1); n > maxAllStreams {
+		w.refuse(rw, r, overLimit("streams", "%d requests are being carried over HTTP/2", maxAllStreams))
+		return
+	}
+	w.ServeHTTP(rw, r)
 }
 
 // entered is a handler whose calls can be waited for. Each is in a goroutine of
