@@ -308,3 +308,22 @@ func TestAnswerWithoutBody(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsText(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"text/plain", "Text/HTML; charset=utf-8", "application/json", "application/problem+json", "application/x-ndjson", "message/http",
+		"multipart/mixed; boundary=x", "application/vnd.github.raw; charset=utf-8", "application/xhtml+xml", "image/svg+xml", "application/javascript",
+		"application/octet-stream, text/plain", "nonsense", "text/plain; =", ""} {
+		if !isText([]string{kind}) {
+			t.Errorf("%q is no text", kind)
+		}
+	}
+	for _, kind := range []string{"application/octet-stream", "image/png", "application/gzip", "application/grpc", "application/octet-stream; charset=binary", "application/zip"} {
+		if isText([]string{kind}) {
+			t.Errorf("%q is text", kind)
+		}
+	}
+	if !isText(nil) || !isText([]string{"image/png", "text/plain"}) {
+		t.Error("no type, or one of two, is no text")
+	}
+}

@@ -142,8 +142,8 @@ func (t *trailed) Close() error {
 func isText(types []string) bool {
 	for _, list := range types {
 		for one := range strings.SplitSeq(list, ",") {
-			kind, _, _ := strings.Cut(one, ";")
-			if isTextual(strings.ToLower(strings.TrimSpace(kind))) {
+			kind, parameters, _ := strings.Cut(strings.ToLower(one), ";")
+			if isTextual(strings.TrimSpace(kind)) || strings.Contains(parameters, "charset") && !strings.Contains(parameters, "binary") {
 				return true
 			}
 		}
@@ -153,14 +153,12 @@ func isText(types []string) bool {
 
 func isTextual(kind string) bool {
 	switch kind {
-	case "application/json", "application/xml", "application/javascript", "application/x-javascript", "application/x-www-form-urlencoded",
-		"application/x-ndjson", "application/yaml", "application/x-yaml", "application/toml", "application/sql", "application/jwt",
-		"application/x-sh", "application/http":
+	case "application/x-www-form-urlencoded", "application/xml", "application/toml", "application/sql", "application/jwt", "application/x-sh", "application/http":
 		return true
 	}
 	top, sub, ok := strings.Cut(kind, "/")
 	return !ok || top == "text" || top == "message" || top == "multipart" || // message/http is what TRACE is answered with
-		strings.HasSuffix(sub, "+json") || strings.HasSuffix(sub, "+xml") || strings.HasSuffix(sub, "+yaml")
+		strings.HasSuffix(sub, "+xml") || slices.ContainsFunc([]string{"json", "yaml", "html", "script"}, func(s string) bool { return strings.Contains(sub, s) })
 }
 
 // decode undoes content codings. A body without a byte stays one: of answers

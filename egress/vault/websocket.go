@@ -35,8 +35,8 @@ func (g *Grant) Messages(r io.Reader) io.Reader {
 
 // Replies returns a writer of what a server sends over a WebSocket that passes it
 // on to w, with asterisks in the place of secrets: frames keep their lengths. What
-// is no frame of a server is a *Refusal. It writes what is certain at once, and
-// all of a message when that ends.
+// is no frame of a server is a *Refusal. It writes all
+// of a message when that ends, and before that what cannot be part of a secret.
 func (g *Grant) Replies(w io.Writer) io.Writer {
 	if g == nil || !g.bound {
 		return w

@@ -129,3 +129,41 @@ func TestReplies(t *testing.T) {
 		t.Error("a client's frame was passed on")
 	}
 }
+
+// However a server's frames are cut, the same goes out: what came, with asterisks.
+func FuzzReplies(f *testing.F) {
+	f.Add([]byte("\x81\x2bx"+ghKey+"yz"), uint8(3))
+	f.Add([]byte("\x01\x0aa"+ghKey[:9]+"\x89\x01p\x80\x20"+ghKey[9:]+"b"), uint8(1))
+	f.Add([]byte("\x81\x7e\x00\x28"+ghKey), uint8(7))
+	v, faults := New(Key{1}, []Secret{one(ghKey, Binding{Host: "api.example.org", As: Bearer})})
+	if len(faults) > 0 {
+		f.Fatal(faults)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, size uint8) {
+		pass := func(step int) (string, error) {
+			var out bytes.Buffer
+			w := (&Grant{vault: v, bound: true}).Replies(&out)
+			for rest := in; len(rest) > 0; {
+				n := min(step, len(rest))
+				if _, err := w.Write(rest[:n]); err != nil {
+					return out.String(), err
+				}
+				rest = rest[n:]
+			}
+			return out.String(), nil
+		}
+		whole, err1 := pass(len(in) + 1)
+		pieces, err2 := pass(int(size) + 1)
+		if !strings.HasPrefix(whole, pieces) && !strings.HasPrefix(pieces, whole) || (err1 == nil) != (err2 == nil) {
+			t.Fatalf("%q at once, %q in pieces of %d; %v, %v", whole, pieces, int(size)+1, err1, err2)
+		}
+		if whole = max(whole, pieces); len(whole) > len(in) { // one waits for more, of a frame that is not complete
+			t.Fatalf("%d bytes out of %d", len(whole), len(in))
+		}
+		for i := range len(whole) {
+			if whole[i] != in[i] && whole[i] != '*' {
+				t.Fatalf("%q became %q", in, whole)
+			}
+		}
+	})
+}
