@@ -418,9 +418,9 @@ func (g *Grant) Apply(out *http.Request, path string) error {
 		out.URL.RawQuery = *g.query
 	}
 	out.Header.Del("Sec-Websocket-Extensions") // what is packed cannot be looked through
+	out.Trailer = nil // nobody looks through it
 	if g.bound {
 		limitEncodings(out.Header)
-		out.Trailer = nil // nobody looks through it
 	}
 	g.guard(out)
 	made, err := g.sign.apply(out, path)
