@@ -418,7 +418,7 @@ func (g *Grant) Apply(out *http.Request, path string) error {
 		out.URL.RawQuery = *g.query
 	}
 	out.Header.Del("Sec-Websocket-Extensions") // what is packed cannot be looked through
-	out.Trailer = nil // nobody looks through it
+	out.Trailer = nil                          // nobody looks through it
 	if g.bound {
 		limitEncodings(out.Header)
 	}
