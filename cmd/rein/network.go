@@ -28,7 +28,7 @@ import (
 type opening struct{ allow, bundles []string }
 
 func (o *opening) openFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&o.allow, "allow", nil, "`HOST[:PORT][/PROTO]` that may be reached: a name, *.NAME, an address or a range; PROTO is tls, http or tcp (repeatable)")
+	cmd.Flags().StringArrayVar(&o.allow, "allow", nil, "`HOST[:PORT][/PROTO]` that may be reached: a name, *.NAME, an address or a range; PROTO is tls, https, http or tcp (repeatable)")
 	cmd.Flags().StringArrayVar(&o.bundles, "bundle", nil, "`NAME` of a list of hosts that may be reached: "+strings.Join(policy.Bundles(), ", ")+" (repeatable)")
 }
 

@@ -66,7 +66,7 @@ func TestOpening(t *testing.T) {
 		"a.example:22":         "write a.example:22/tls or /http, whose names are checked, or a.example:22/tcp",
 		"[2001:db8::1]:22":     "write [2001:db8::1]:22/tls or /http, whose names are checked, or [2001:db8::1]:22/tcp",
 		"a.example,b.example":  "one host each",
-		"a.example:443/https":  "write tls; known: tls, http, tcp",
+		"a.example:443/quic":   "known: tls, https, http, tcp; nothing else leaves",
 		"https://a.example/v1": "write a.example",
 	} {
 		if _, err := (opening{allow: []string{text}}).onto(policy.Document{}); err == nil || hintOf(err) != hint {

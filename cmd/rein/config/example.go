@@ -80,6 +80,16 @@ targets:
 #     use:
 #       - {host: api.github.com, as: bearer}
 #       - {host: github.com, as: basic, user: x-access-token, paths: [/acme/*]}
+#   storage:
+#     file: /etc/rein/aws-secret
+#     variable: AWS_SECRET_ACCESS_KEY
+#     use:
+#       - {host: s3.example.com, as: aws4, access_key: AKIDEXAMPLE}
+#   bot:
+#     command: [/usr/local/bin/bot-key]
+#     variable: BOT_KEY
+#     use:
+#       - {host: bots.example.com, as: substitute, in: [path]}
 
 # This host's way to the network, for sandboxes that may reach something.
 # egress:
