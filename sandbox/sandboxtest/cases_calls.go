@@ -169,7 +169,7 @@ func unknownID(e *env) {
 func (e *env) start(id, shell string, timeout time.Duration) sandbox.Result {
 	e.Helper()
 	var r sandbox.Result
-	e.within(3*time.Second, func() {
+	e.within(20*time.Second, func() { // it does not wait for its command, which may take a minute
 		r = e.command(sandbox.Command{CallID: id, Shell: shell, Cwd: e.dir, Background: true, Timeout: timeout})
 	})
 	if !r.Background || r.ExitCode != nil || r.OK() {
