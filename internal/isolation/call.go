@@ -3,10 +3,12 @@ package isolation
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -90,8 +92,13 @@ func readMemory(pid int) error {
 	local := []unix.Iovec{{Base: &to[0], Len: 8}}
 	// The program's own text is at the same place in its children, and mapped in
 	// none that is not this program; the answer to who may look comes first.
-	_, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: textAddress(), Len: 8}}, 0)
-	return err
+	// A child that has just been started may not have it there yet.
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: textAddress(), Len: 8}}, 0)
+		if !errors.Is(err, unix.EFAULT) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 func takeDescriptor(pid int) error {
