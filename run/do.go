@@ -184,7 +184,7 @@ func (r *runner) work(ctx context.Context, w Worker) (Outcome, error) {
 		defer caught(&res.err)
 		res.out, res.err = w.Work(ctx, &Session{r})
 	}()
-	if !awaited(ctx, done) {
+	if !awaited(ctx, done) && !r.finishedFor(done) {
 		return Outcome{Reason: Failed, Detail: "the worker did not stop when it was told to"}, context.Cause(ctx)
 	}
 	return res.out, res.err
@@ -206,6 +206,19 @@ func awaited(ctx context.Context, done <-chan struct{}) bool {
 	case <-grace.C:
 		return false
 	}
+}
+
+// finishedFor waits for a worker that said it was done by a call, which saves,
+// judges and destroys: that goes on after the work's time, has bounds of its
+// own, and its result is the worker's to record.
+func (r *runner) finishedFor(done <-chan struct{}) bool {
+	if !r.finishing.Load() {
+		return false
+	}
+	<-r.finished
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	return awaited(over, done)
 }
 
 func (r *runner) create(ctx context.Context) error {

@@ -287,3 +287,23 @@ func TestFilesTooLargeForAPatch(t *testing.T) {
 		t.Errorf("left out: %q", rep.Patch.Skipped)
 	}
 }
+
+// A worker that says it is done and whose work is still being judged when its
+// time has been over for long comes back, and what it says then counts.
+func TestWorkerIsDoneLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t)
+		o.Limits.MaxWallTime = time.Minute
+		o.Accept = []run.Check{{Name: "slow", Shell: "sleep 100", Timeout: 2 * time.Minute}}
+		back := false
+		rep, err := run.Do(context.Background(), o, worker(func(ctx context.Context, s *run.Session) (run.Outcome, error) {
+			time.Sleep(50 * time.Second)
+			said, err := s.Finish(ctx)
+			back = ctx.Err() != nil && said != ""
+			return run.Outcome{Reason: run.Done}, err
+		}))
+		if err != nil || !back || rep.Reason != run.Done || rep.Accepted != run.Yes || !rep.Cleanup.OK {
+			t.Errorf("%s, back %t, %v", rep.Conclusion, back, err)
+		}
+	})
+}

@@ -59,7 +59,7 @@ func (s *Sandbox) Run(ctx context.Context, c Command) (Result, error) {
 	r, err := call.run(ctx)
 	outcome := callOutcome(c, r, err)
 	outcome.Verified = call.verified
-	if outcome.DurationMS == 0 {
+	if outcome.DurationMS == 0 && (err != nil || r.Background) { // else execd has measured it, and the answer may have been long under way
 		outcome.DurationMS = s.since(start)
 	}
 	var anchorErr error
