@@ -6,6 +6,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/header/parse"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/rein-sh/rein/egress/policy"
@@ -15,6 +16,7 @@ import (
 const (
 	reasonSource  = "sent from an address that is not the sandbox's"
 	reasonControl = "a control message nobody asked for"
+	reasonPiece   = "a fragment: what fits no packet of this link is not carried"
 )
 
 var (
@@ -32,6 +34,7 @@ type packet struct {
 	// proto is the protocol above IP and its extension headers. It is unknown
 	// in later fragments.
 	proto tcpip.TransportProtocolNumber
+	piece bool   // a fragment of a packet, the first or a later one
 	later bool   // a fragment other than the first
 	above []byte // what is visible of the protocol's header; may be short
 }
@@ -66,33 +69,38 @@ func (g *Gateway) admit(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuff
 		return false
 	case header.IPv4ProtocolNumber:
 		p, ok := parse4(pkt)
-		return ok && g.admit4(p)
+		return ok && g.admit4(p, pkt)
 	case header.IPv6ProtocolNumber:
 		p, ok := parse6(pkt)
-		return ok && g.admit6(p)
+		return ok && g.admit6(p, pkt)
 	}
 	g.refuseLink(policy.Other, netip.AddrPort{}, fmt.Sprintf("frames of type %#04x are not carried", uint16(proto)))
 	return false
 }
 
-func (g *Gateway) admit4(p packet) bool {
+func (g *Gateway) admit4(p packet, pkt *stack.PacketBuffer) bool {
 	many := p.dst.IsMulticast() || p.dst == broadcast4 || p.dst == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	switch {
 	case p.src != sandbox4:
 		return g.drop(p, reasonSource)
 	case p.proto == header.IGMPProtocolNumber && many:
 		return false // group membership: housekeeping
+	case p.piece:
+		return g.dropPiece(p, many, pkt)
 	}
 	return g.admitAbove(p, many, control4)
 }
 
-func (g *Gateway) admit6(p packet) bool {
-	if p.proto == header.ICMPv6ProtocolNumber && len(p.above) > 0 && !p.later && isHousekeeping6(p.above[0]) {
+func (g *Gateway) admit6(p packet, pkt *stack.PacketBuffer) bool {
+	if p.proto == header.ICMPv6ProtocolNumber && len(p.above) > 0 && !p.piece && isHousekeeping6(p.above[0]) {
 		g.answerNeighbor(p)
 		return false
 	}
 	if p.src != sandbox6 && !p.src.IsLinkLocalUnicast() {
 		return g.drop(p, reasonSource)
+	}
+	if p.piece {
+		return g.dropPiece(p, p.dst.IsMulticast(), pkt)
 	}
 	return g.admitAbove(p, p.dst.IsMulticast(), control6)
 }
@@ -115,7 +123,7 @@ func (g *Gateway) admitAbove(p packet, many bool, icmp control) bool {
 	switch {
 	case many:
 		return g.dropByPolicy(p)
-	case p.later, p.proto == header.TCPProtocolNumber, p.proto == header.UDPProtocolNumber:
+	case p.proto == header.TCPProtocolNumber, p.proto == header.UDPProtocolNumber:
 		return true
 	case p.proto != icmp.proto:
 		g.dropByPolicy(p)
@@ -141,6 +149,41 @@ func isError6(t byte) bool { return t < 128 }
 // isHousekeeping6 reports whether an ICMPv6 type is neighbour discovery
 // (RFC 4861) or group membership (RFC 2710, RFC 3810).
 func isHousekeeping6(t byte) bool { return t >= 130 && t <= 137 || t == 143 }
+
+// dropPiece refuses a fragment. The MTU of the link leaves room for all that a
+// program has a reason to send in one piece; putting pieces together is state
+// that the sandbox could fill and confuse. A first piece is answered, as a whole
+// packet is (RFC 1812 4.3.2.7).
+func (g *Gateway) dropPiece(p packet, many bool, pkt *stack.PacketBuffer) bool {
+	g.drop(p, reasonPiece)
+	if p.later || many {
+		return false
+	}
+	whole := pkt.Clone()
+	defer whole.DecRef()
+	whole.NICID = nicID
+	if p.dst.Is4() {
+		if parse.IPv4(whole) {
+			parseAbove(p, whole)
+			_ = g.reject4.SendRejectionError(whole, stack.RejectIPv4WithICMPAdminProhibited, true) // a lost packet is lost
+		}
+	} else if _, _, _, _, ok := parse.IPv6(whole); ok {
+		parseAbove(p, whole)
+		_ = g.reject6.SendRejectionError(whole, stack.RejectIPv6WithICMPAdminProhibited, true) // a lost packet is lost
+	}
+	return false
+}
+
+// parseAbove has pkt know its header above IP, where an answer depends on that:
+// errors are never answered.
+func parseAbove(p packet, pkt *stack.PacketBuffer) {
+	switch p.proto {
+	case header.ICMPv4ProtocolNumber:
+		parse.ICMPv4(pkt)
+	case header.ICMPv6ProtocolNumber:
+		parse.ICMPv6(pkt)
+	}
+}
 
 // drop records p as refused by the link.
 func (g *Gateway) drop(p packet, reason string) bool {
@@ -168,11 +211,13 @@ func parse4(pkt *stack.PacketBuffer) (packet, bool) {
 		return packet{}, false
 	}
 	src, dst := h.SourceAddress(), h.DestinationAddress()
+	later := h.FragmentOffset() != 0
 	return packet{
 		src:   netip.AddrFrom4(src.As4()),
 		dst:   netip.AddrFrom4(dst.As4()),
 		proto: tcpip.TransportProtocolNumber(h.Protocol()),
-		later: h.FragmentOffset() != 0,
+		piece: later || h.More(),
+		later: later,
 		above: b[n:],
 	}, true
 }
@@ -201,13 +246,17 @@ func parse6(pkt *stack.PacketBuffer) (packet, bool) {
 			}
 		case header.IPv6FragmentExtHdrIdentifier:
 			size = header.IPv6FragmentExtHdrLength
-			p.later = len(above) >= size && uint16(above[2])<<8|uint16(above[3])&^7 != 0
+			if len(above) >= size {
+				p.later = uint16(above[2])<<8|uint16(above[3])&^7 != 0
+				p.piece = p.later || above[3]&1 != 0 // else it is whole (RFC 6946)
+			}
 		default:
 			p.proto, p.above = tcpip.TransportProtocolNumber(next), above
 			return p, true
 		}
 		if size == 0 || len(above) < size {
-			return packet{}, false
+			p.proto = tcpip.TransportProtocolNumber(header.IPv6NoNextHeaderIdentifier)
+			return p, p.piece // of another packet nothing is known
 		}
 		next, above = above[0], above[size:]
 		if p.later {

@@ -142,21 +142,6 @@ func TestUnreachable(t *testing.T) {
 	echo6 := func(dst string) []byte {
 		return ip6(s6, dst, header.ICMPv6ProtocolNumber, icmp6(s6, dst, header.ICMPv6EchoRequest, []byte("\x00\x01\x00\x01hello")))
 	}
-	fragments := func(dst string) (all [][]byte) {
-		whole := ip4(s4, dst, header.ICMPv4ProtocolNumber, icmp4(header.ICMPv4Echo, string(bytes.Repeat([]byte{'x'}, 24))))
-		for _, half := range []struct {
-			from, to int
-			flags    uint8
-		}{{0, 16, header.IPv4FlagMoreFragments}, {16, 32, 0}} {
-			f := ip4(s4, dst, header.ICMPv4ProtocolNumber, whole[34+half.from:34+half.to])
-			h := header.IPv4(f[14:])
-			h.SetFlagsFragmentOffset(half.flags, uint16(half.from))
-			h.SetChecksum(0)
-			h.SetChecksum(^h.CalculateChecksum())
-			all = append(all, f)
-		}
-		return all
-	}
 	for name, c := range map[string]struct {
 		frames    [][]byte
 		dst       string
@@ -167,7 +152,6 @@ func TestUnreachable(t *testing.T) {
 		"echo to the gateway":    {[][]byte{ip4(s4, egress.Gateway4, header.ICMPv4ProtocolNumber, icmp4(header.ICMPv4Echo, "hello"))}, egress.Gateway4, 3, 13, policy.ICMP, 0},
 		"echo to anyone":         {[][]byte{ip4(s4, far4, header.ICMPv4ProtocolNumber, icmp4(header.ICMPv4Echo, "hello"))}, far4, 3, 13, policy.ICMP, 0},
 		"echo to loopback":       {[][]byte{ip4(s4, "127.0.0.1", header.ICMPv4ProtocolNumber, icmp4(header.ICMPv4Echo, "hello"))}, "127.0.0.1", 3, 13, policy.ICMP, 0},
-		"echo in fragments":      {fragments("9.9.9.9"), "9.9.9.9", 3, 13, policy.ICMP, 0},
 		"UDP":                    {[][]byte{ip4(s4, far4, header.UDPProtocolNumber, udp(123, "x"))}, far4, 3, 3, policy.UDP, 123},
 		"DNS without an id":      {[][]byte{ip4(s4, far4, header.UDPProtocolNumber, udp(53, "x"))}, far4, 3, 3, policy.DNS, 53},
 		"SCTP":                   {[][]byte{ip4(s4, far4, 132, make([]byte, 12))}, far4, 3, 2, policy.Other, 0},

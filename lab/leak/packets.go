@@ -25,7 +25,8 @@ func (a Aim) datagrams() []way {
 		{"quic", "192.0.2.1:443", quic}, {"quic by IPv6", "[2001:db8::1]:443", quic}, {"dns over quic", "1.1.1.1:853", quic},
 		{"ntp", "192.0.2.1:123", "\x23" + strings.Repeat("\x00", 47)}, {"syslog", "192.0.2.1:514", "<14>"}, {"snmp", "192.0.2.1:161", "\x30"},
 		{"stun", "192.0.2.1:3478", "\x00\x01\x00\x00\x21\x12\xa4\x42"}, {"wireguard", "192.0.2.1:51820", "\x01\x00\x00\x00"},
-		{"tftp", "192.0.2.1:69", "\x00\x02"}, {"dns on another port", "192.0.2.1:5353", "\x00\x00"}, {"udp of 60,000 bytes, in fragments where it must", "192.0.2.1:9", strings.Repeat("x", 60000)},
+		{"tftp", "192.0.2.1:69", "\x00\x02"}, {"dns on another port", "192.0.2.1:5353", "\x00\x00"}, {"udp of 60,000 bytes", "192.0.2.1:9", strings.Repeat("x", 60000)},
+		{"udp in fragments", "192.0.2.1:9", strings.Repeat("x", 65480-len(a.Token))}, // and the words: what fits a datagram and no packet of the link
 	} {
 		list = append(list, datagram(d.name, d.at, d.data, one))
 	}
