@@ -162,14 +162,18 @@ func (g *Gateway) dropPiece(p packet, many bool, pkt *stack.PacketBuffer) bool {
 	whole := pkt.Clone()
 	defer whole.DecRef()
 	whole.NICID = nicID
+	with4, with6 := stack.RejectIPv4WithICMPAdminProhibited, stack.RejectIPv6WithICMPAdminProhibited
+	if p.proto == header.UDPProtocolNumber { // what a whole one is told, and every program understands
+		with4, with6 = stack.RejectIPv4WithICMPPortUnreachable, stack.RejectIPv6WithICMPPortUnreachable
+	}
 	if p.dst.Is4() {
 		if parse.IPv4(whole) {
 			parseAbove(p, whole)
-			_ = g.reject4.SendRejectionError(whole, stack.RejectIPv4WithICMPAdminProhibited, true) // a lost packet is lost
+			_ = g.reject4.SendRejectionError(whole, with4, true) // a lost packet is lost
 		}
 	} else if _, _, _, _, ok := parse.IPv6(whole); ok {
 		parseAbove(p, whole)
-		_ = g.reject6.SendRejectionError(whole, stack.RejectIPv6WithICMPAdminProhibited, true) // a lost packet is lost
+		_ = g.reject6.SendRejectionError(whole, with6, true) // a lost packet is lost
 	}
 	return false
 }
