@@ -24,7 +24,7 @@ func TestPromptOfTheNetwork(t *testing.T) {
 	t.Parallel()
 	for want, d := range map[string]policy.Document{
 		"The network is closed: nothing outside the sandbox can be reached. Do not try":                                                                                {},
-		"but what the host's policy opens: it allows pypi.org on port 443 (tls); it allows files.pythonhosted.org on port 443 (tls). What it does not open is refused": {Bundles: []string{"pypi"}},
+		"but what the host's policy opens: it allows pypi.org on port 443 (https), methods GET, HEAD; it allows files.pythonhosted.org on port 443 (https), methods GET, HEAD. What it does not open is refused": {Bundles: []string{"pypi"}},
 		"it asks about db.example.com on port 5432 (tcp); it denies *.evil.example; it asks about everything else.": {Default: "ask", Rules: []policy.Rule{
 			{Host: "db.example.com", Ports: []int{5432}, Proto: "tcp", Action: "ask"}, {Host: "*.evil.example", Action: "deny"}}},
 		"policy opens: nothing is denied but addresses that are not public: the policy only reports; the first rule that speaks of a target counts; it asks about db.example.com": {

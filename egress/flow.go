@@ -76,6 +76,7 @@ type flow struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // what abort resets; nil once it did
+	taken []string              // credentials that were taken out of requests: see took
 	idle  *time.Timer           // see startIdle
 }
 
@@ -154,7 +155,7 @@ func (g *Gateway) judgeLocked(to endpoint, from uint16) (*flow, *refusal) {
 	case f.verdict.Action == policy.Deny:
 		return f, &refusal{f.verdict}
 	case f.verdict.Proto == policy.HTTPS && g.opts.Authority == nil:
-		return f, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleEnded, Reason: "no TLS ends in this sandbox's gateway: it was made without a rule of https and without secrets"}}
+		return f, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleEnded, Reason: "no TLS ends in this sandbox's gateway: it was made without a rule of https, a bundle or secrets"}}
 	case g.handlers[f.verdict.Proto] == nil:
 		return f, &refusal{policy.Verdict{Rule: ruleLink,
 			Reason: fmt.Sprintf("connections of kind %q are not carried", f.verdict.Proto)}}

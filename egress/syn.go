@@ -240,6 +240,9 @@ func (f *flow) record(err error) {
 	case err != nil:
 		a.Reason += "; " + err.Error()
 	}
+	if taken := f.takenOut(); taken != "" {
+		a.Reason += "; " + taken
+	}
 	f.gateway.log.add(a)
 }
 

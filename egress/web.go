@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,7 +218,7 @@ func (w *web) close() {
 
 // ServeHTTP judges one request and carries it, or answers with the refusal.
 func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	key, refused := w.judge(r)
+	key, reads, refused := w.judge(r)
 	defer w.f.answered(key)
 	if refused != nil {
 		w.refuse(rw, r, refused)
@@ -229,6 +228,9 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		w.fail(rw, r, err)
 		return
+	}
+	if reads {
+		r = r.WithContext(context.WithValue(r.Context(), readsKey{}, true))
 	}
 	if grant != nil {
 		grant.Found = func(why *vault.Refusal) { w.f.deny(policy.Verdict{Rule: why.Rule, Reason: why.Reason}) }
@@ -264,6 +266,9 @@ func grantOf(r *http.Request) *vault.Grant {
 
 // RoundTrip sends a request that was judged, with what it is given.
 func (w *web) RoundTrip(out *http.Request) (*http.Response, error) {
+	if reads(out) {
+		w.f.took(reduce(out))
+	}
 	if err := grantOf(out).Apply(out, cmp.Or(out.URL.Opaque, out.URL.EscapedPath())); err != nil {
 		return nil, err
 	}
@@ -271,47 +276,6 @@ func (w *web) RoundTrip(out *http.Request) (*http.Response, error) {
 		return w.upgrades.RoundTrip(out)
 	}
 	return w.transport.RoundTrip(out)
-}
-
-// judge returns the key for answered.
-func (w *web) judge(r *http.Request) (uint64, *refusal) {
-	asked, err := readings(r)
-	if err == nil && r.ProtoMajor == 2 {
-		err = checkStream(r)
-	}
-	if err != nil {
-		return 0, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}}
-	}
-	key, err := w.f.judgeHTTP(asked)
-	var refused *refusal
-	if errors.As(err, &refused) {
-		return 0, refused
-	}
-	reason := ""
-	switch {
-	case r.Method == http.MethodConnect:
-		reason = "CONNECT is for the gateway's proxy, on its own address"
-	case r.URL.Scheme != "" && r.URL.Scheme != w.scheme:
-		reason = clip("the target of the request has the scheme " + r.URL.Scheme)
-	default:
-		return key, nil
-	}
-	return key, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: reason}}
-}
-
-// requestPath is the path as it is sent.
-func requestPath(r *http.Request) string {
-	if path, ok := rawPath(r); ok {
-		return path
-	}
-	return r.URL.EscapedPath()
-}
-
-// rawPath returns the path as it came, when it can be sent like that: net/http
-// takes one that begins with two slashes for a host.
-func rawPath(r *http.Request) (string, bool) {
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	return path, strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//")
 }
 
 // rewrite makes of a request that came the one that goes out: the same, but

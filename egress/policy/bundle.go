@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"slices"
@@ -17,10 +18,12 @@ type BundleHost struct {
 	Bundle string
 	Host   string
 	Ports  []int
+	Form   string // empty, git or repository: what bundles.csv says of it
 	// Receives says how somebody else than the host's owner can be sent data
-	// through it; empty when no such way is known.
-	Receives string
-	Source   string // where it is written that the host is needed
+	// through it; empty when no such way is known. Reading is the same of one
+	// from which a bundle lets it be read.
+	Receives, Reading string
+	Source            string // where it is written that the host is needed
 }
 
 // bundleHosts reads the embedded table once. A fault in it is one of the
@@ -33,10 +36,10 @@ var bundleHosts = sync.OnceValue(func() []BundleHost {
 			continue
 		}
 		field := strings.Split(line, ",")
-		if len(field) != 5 {
+		if len(field) != 7 {
 			panic("bundles.csv: " + line)
 		}
-		h := BundleHost{Bundle: field[0], Host: field[1], Receives: field[3], Source: field[4]}
+		h := BundleHost{Bundle: field[0], Host: field[1], Form: field[3], Receives: cmp.Or(field[4], field[5]), Reading: field[5], Source: field[6]}
 		for port := range strings.FieldsSeq(field[2]) {
 			n, err := strconv.Atoi(port)
 			if err != nil {
@@ -98,22 +101,30 @@ func (c *compiler) bundle(path, name string) {
 		c.fault(path, "known: "+strings.Join(Bundles(), ", "), "%s is no bundle", quote(name))
 		return
 	}
-	var receives []string
+	var receives, whole []string
 	for _, h := range hosts {
-		r := &rule{index: len(c.policy.rules), id: "bundles." + name, text: h.Host, action: Allow, class: Public}
+		r := &rule{index: len(c.policy.rules), id: "bundles." + name, text: h.Host, action: Allow, class: Public,
+			methods: []string{"GET", "HEAD"}, reads: readingOf(name, h.Form)}
 		for _, port := range h.Ports {
-			r.ports = append(r.ports, portOf{uint16(port), spoken("", uint16(port))})
+			proto := HTTPS
+			if port == 80 {
+				proto = HTTP
+			}
+			r.ports = append(r.ports, portOf{uint16(port), proto})
 		}
 		c.add(r, h.Host)
-		if h.Receives != "" {
-			receives = append(receives, h.Host+": "+h.Receives)
+		if h.Reading != "" {
+			receives = append(receives, h.Host+": "+h.Reading)
+		}
+		if strings.HasPrefix(name, repositoryPrefix) && r.reads.repo == "" {
+			whole = append(whole, h.Host)
 		}
 	}
-	switch {
-	case strings.HasPrefix(name, repositoryPrefix):
-		c.note(path, "%s reaches every repository of its hosts: the path of a request cannot be seen in tls that passes through", name)
-	case len(receives) > 0:
+	if len(receives) > 0 {
 		c.note(path, "%s can also send data: %s", name, strings.Join(receives, "; "))
+	}
+	if len(whole) > 0 {
+		c.note(path, "%s reaches files of every repository at %s, whose paths do not name one: GitHub signs them", name, strings.Join(whole, ", "))
 	}
 }
 

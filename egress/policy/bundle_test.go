@@ -57,10 +57,11 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// What a bundle opens for sending is said.
+// What a bundle opens for sending, beside reading, is said.
 func TestBundleNotes(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"npm": "npm publish", "github-read": "git push", "github:rein-sh/rein": "every repository", "pypi": "", "debian": "", "go": "", "crates": ""} {
+	for name, want := range map[string]string{"npm": "", "github-read": "", "huggingface": "", "github:rein-sh/rein": "every repository at objects.githubusercontent.com, release-assets", "pypi": "",
+		"debian": "", "go": "proxy.golang.org: the server that a module's name leads to", "crates": ""} {
 		notes := compile(t, policy.Document{Bundles: []string{name}}).Notes()
 		if want == "" {
 			if len(notes) > 0 {
@@ -253,7 +254,16 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	e, err = p.Explain("registry.npmjs.org", 443, nil)
+	if err != nil || e.Receives != "" || !e.Known { // it can only be read from
+		t.Errorf("%+v, %v", e, err)
+	}
+	open := compile(t, policy.Document{Bundles: []string{"go", "npm"}, Rules: []policy.Rule{{Host: "registry.npmjs.org"}}})
+	e, err = open.Explain("registry.npmjs.org", 443, nil)
 	if err != nil || !strings.Contains(e.Receives, "npm publish") || !e.Known || !strings.Contains(strings.Join(e.Notes, "\n"), "bundles[0]") {
+		t.Errorf("%+v, %v", e, err)
+	}
+	e, err = open.Explain("proxy.golang.org", 443, nil)
+	if err != nil || !strings.Contains(e.Receives, "a module's name leads to") {
 		t.Errorf("%+v, %v", e, err)
 	}
 	e, err = p.Explain("0xa.0.0.1", 443, nil)

@@ -40,6 +40,7 @@ type rule struct {
 	class  Class // of prefix, when it lies within a special range; else Public
 
 	methods, paths []string
+	reads          *reading // of bundles
 }
 
 type portOf struct {
@@ -71,6 +72,9 @@ func (r *rule) says() string {
 	}
 	if len(r.paths) > 0 {
 		b.WriteString(", paths " + strings.Join(r.paths, ", "))
+	}
+	if r.reads != nil {
+		b.WriteString(r.reads.says())
 	}
 	return b.String()
 }

@@ -237,8 +237,8 @@ func TestSummary(t *testing.T) {
 		"rules[0] allows *.example.org on ports 443 (tls), 80 (http)",
 		"rules[1] asks about 10.0.0.0/8 on port 22 (tcp)",
 		"rules[2] denies bad.example",
-		"bundles.crates allows index.crates.io on port 443 (tls)",
-		"bundles.crates allows static.crates.io on port 443 (tls)",
+		"bundles.crates allows index.crates.io on port 443 (https), methods GET, HEAD",
+		"bundles.crates allows static.crates.io on port 443 (https), methods GET, HEAD",
 		"default: asks about everything else",
 	}
 	if got := p.Summary(); fmt.Sprint(got) != fmt.Sprint(want) {

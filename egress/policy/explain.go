@@ -67,6 +67,9 @@ func (p *Policy) Explain(host string, port uint16, own Ranges) (Explanation, err
 		dns := p.Name(name)
 		e.Target, e.DNS, e.Registrable, e.Odd = name, &dns, Registrable(name), Odd(name)
 		e.Receives, e.Known = Receives(name)
+		if onlyRead(&f) {
+			e.Receives = receivesReading(name)
+		}
 		e.Notes = append(e.Notes, "what it resolves to is judged when it is connected to: addresses that are not public need a rule that names their range")
 	}
 	ports := []uint16{port}
@@ -154,6 +157,30 @@ func Receives(host string) (how string, known bool) {
 		}
 	}
 	return "", false
+}
+
+// receivesReading is Receives of a host that bundles let be read from alone.
+func receivesReading(name string) string {
+	for _, h := range bundleHosts() {
+		if h.Host == name {
+			return h.Reading
+		}
+	}
+	return ""
+}
+
+// onlyRead reports whether bundles alone open a target: it can be read from and
+// nothing else.
+func onlyRead(f *found) bool {
+	read := false
+	for i := range f.n {
+		if r := f.at(i); r.action != Deny {
+			if read = r.reads != nil; !read {
+				return false
+			}
+		}
+	}
+	return read
 }
 
 // standsForName reports whether an address is one that the gateway gives to names.

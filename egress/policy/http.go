@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -69,7 +70,8 @@ func (p *Policy) visible(r Request, v Verdict) Verdict {
 	}
 	var f found
 	p.named(r.Name, &f)
-	limited := false
+	limited, why := false, ""
+	plain := false // a rule wants the path to be
 	for _, rule := range f.sorted() {
 		if _, ok := rule.on(r.Port); !ok {
 			continue
@@ -77,10 +79,19 @@ func (p *Policy) visible(r Request, v Verdict) Verdict {
 		if rule.action == Deny { // of an ordered policy
 			break
 		}
+		if rule.reads != nil {
+			refuses := rule.reads.refuses(r)
+			if refuses == "" {
+				v.Rule, v.Reason, v.Reads = rule.id, rule.reason, true
+				return v
+			}
+			limited, why = true, cmp.Or(why, refuses)
+			continue
+		}
 		if len(rule.methods)+len(rule.paths) == 0 {
 			return v
 		}
-		limited = true
+		limited, plain = true, true
 		if rule.sees(r.Method, r.Path) {
 			v.Rule, v.Reason = rule.id, rule.reason
 			return v
@@ -89,8 +100,8 @@ func (p *Policy) visible(r Request, v Verdict) Verdict {
 	if !limited { // allowed by default
 		return v
 	}
-	refused := Verdict{Rule: v.Rule, Reason: fmt.Sprintf("no rule allows %s %s; %s", quote(r.Method), quote(r.Path), v.Reason)}
-	if path, _, _ := strings.Cut(r.Path, "?"); !plainPath(path) {
+	refused := Verdict{Rule: v.Rule, Reason: fmt.Sprintf("no rule allows %s %s; %s", quote(r.Method), quote(r.Path), cmp.Or(why, v.Reason))}
+	if path, _, _ := strings.Cut(r.Path, "?"); plain && !plainPath(path) {
 		refused.Rule, refused.Reason = rulePath, fmt.Sprintf("the path %s is not in its plain form", quote(r.Path))
 	}
 	return p.lift(refused, r.Port)

@@ -78,6 +78,11 @@ type Request struct {
 	Method     string
 	Path       string
 	Secure     bool // AtHTTP: it came within TLS that ended in the gateway
+
+	// AtHTTP, for rules of bundles, which let nothing but reading through.
+	Query   string // as it was sent
+	Body    bool   // it has one
+	Upgrade bool   // it asks to become a WebSocket
 }
 
 // Ranges tells the host's own addresses. A nil one knows none.
@@ -91,6 +96,7 @@ type Verdict struct {
 	Rule     string `json:"rule"`               // what decided, such as rules[2], bundles.pypi or address.private; RuleDefault when no rule matched
 	Reason   string `json:"reason"`             // for people
 	Reported bool   `json:"reported,omitempty"` // Action is Allow only because the policy is report_only; Rule and Reason say what would have refused it
+	Reads    bool   `json:"reads,omitempty"`    // AtHTTP: a bundle's rule allows the request, for reading: without credentials
 }
 
 // Allowed reports whether the connection may be made without asking.

@@ -53,6 +53,17 @@ func plainParameter(name string) string {
 	return strings.NewReplacer(".", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
 }
 
+// IsCredential reports whether a field is one in which credentials stand, by its
+// name: one of the usual, or one that ends as such names do.
+func IsCredential(name string) bool {
+	plain := plainField(name)
+	if plain == "Cookie" || slices.Contains(usual, plain) {
+		return true
+	}
+	last := plain[strings.LastIndexByte(plain, '-')+1:]
+	return slices.Contains([]string{"Auth", "Authorization", "Token", "Key", "Apikey", "Secret", "Password", "Otp", "Credential", "Credentials", "Jwt"}, last)
+}
+
 // spellings judges fields that are known to some servers by another name, or that
 // lead them to another host.
 func (q *request) spellings(slots []string) error {

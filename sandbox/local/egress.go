@@ -185,8 +185,8 @@ func (k *keeper) setNetwork(d policy.Document) (uint64, error) {
 		return 0, err
 	}
 	if compiled.EndsTLS() && k.authority == nil {
-		return 0, &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: "network", Hint: "make the sandbox with a rule of https, or with secrets",
-			Err: errors.New("the sandbox was made without a rule of https, and does not trust its gateway's certificates")}
+		return 0, &sandbox.Error{Kind: sandbox.KindUnsupported, Op: op, Subject: "network", Hint: "make the sandbox with a rule of https, a bundle, or with secrets",
+			Err: errors.New("the sandbox was made without a rule of https and without a bundle, and does not trust its gateway's certificates")}
 	}
 	return k.gateway.SetPolicy(compiled), nil
 }
