@@ -43,6 +43,8 @@ func translate(op string, d policy.Document) (translated, error) {
 		return refuse("report_only", "OpenSandbox keeps no record that can be read")
 	case d.Limits != policy.Limits{}:
 		return refuse("limits", "OpenSandbox has no limits of the network")
+	case len(d.Bundles) > 0:
+		return refuse("bundles[0]", "a bundle lets nothing but reading through, and OpenSandbox does not look into requests: what %s opens could be published through; write a rule for each host that may be", d.Bundles[0])
 	}
 	var denied, allowed []egressRule
 	for i, r := range d.Rules {
@@ -58,11 +60,6 @@ func translate(op string, d policy.Document) (translated, error) {
 			denied = append(denied, egressRule{policy.ActionDeny, target})
 		default:
 			allowed = append(allowed, egressRule{policy.ActionAllow, target})
-		}
-	}
-	for _, name := range d.Bundles {
-		for _, h := range policy.Bundle(name) {
-			allowed = append(allowed, egressRule{policy.ActionAllow, h.Host})
 		}
 	}
 	t.Egress = append(append(t.Egress, denied...), allowed...) // never nil
