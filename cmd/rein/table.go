@@ -70,7 +70,7 @@ func openLocal(s providerSettings) (*local.Provider, error) {
 
 func openOpenSandbox(s providerSettings) (sandbox.Provider, error) {
 	o := opensandbox.Options{URL: s.target.URL, Key: s.key, UseServerProxy: s.target.UseServerProxy, EndpointScheme: s.target.EndpointScheme,
-		AcceptWeakEgress: s.target.AcceptWeakEgress, Entrypoint: s.target.Entrypoint, StateDir: s.stateDir}
+		AcceptWeakEgress: s.target.AcceptWeakEgress, AcceptWeakVault: s.target.AcceptWeakVault, Entrypoint: s.target.Entrypoint, StateDir: s.stateDir}
 	if !s.target.ServerExecdOnly {
 		o.Execd = findExecd(s.programs.Execd)
 	}

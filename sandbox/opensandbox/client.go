@@ -351,7 +351,7 @@ func kindOf(a *answer) sandbox.Kind {
 // image for the sidecar.
 func refusesPolicy(a *answer) bool {
 	text := strings.ToLower(a.Message)
-	return a.Status == http.StatusBadRequest && (strings.Contains(text, "networkpolicy") || strings.Contains(text, "network_mode") || strings.Contains(text, "egress.image"))
+	return a.Status == http.StatusBadRequest && (strings.Contains(text, "networkpolicy") || strings.Contains(text, "network_mode") || strings.Contains(text, "egress.image") || strings.Contains(text, "credentialproxy"))
 }
 
 func hintOf(a *answer) string {

@@ -51,11 +51,22 @@ func (p *Provider) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Info,
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	made, err := p.make(ctx, p.request(spec, attempt, rules.networkPolicy), attempt)
+	secrets, err := p.translateSecrets("create", spec, rules)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	if secrets != nil {
+		spec.Env = joined(spec.Env, secrets.env)
+	}
+	req := p.request(spec, attempt, rules.networkPolicy)
+	if secrets != nil {
+		req.CredentialProxy = &credentialProxy{Enabled: true}
+	}
+	made, err := p.make(ctx, req, attempt)
 	if err != nil {
 		return sandbox.Info{}, p.fault(ctx, "create", spec.Image, err)
 	}
-	info, err := p.settle(ctx, made, spec, rules)
+	info, err := p.settle(ctx, made, spec, rules, secrets)
 	if err != nil {
 		err = p.fault(ctx, "create", made.ID, err)
 		shielded, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
@@ -83,13 +94,8 @@ func (p *Provider) check(spec sandbox.Spec) error {
 		return refuse("resources.pids", "leave it out: the server's own setting holds (docker.pids_limit)", "OpenSandbox takes no limit of processes")
 	case r.Disk != 0:
 		return refuse("resources.disk", "leave it out", "OpenSandbox takes no limit of disk")
-	case len(spec.Secrets) > 0:
-		return refuse("secrets."+spec.Secrets[0].Name, "use a target of the provider local", "rein gives no secrets to sandboxes of an OpenSandbox server")
 	case len(spec.Mounts) > 0:
 		return refuse("mounts", "copy in what is needed, with --workspace", "paths of this host are not the server's")
-	}
-	if _, err := translate("create", spec.Network); err != nil {
-		return err
 	}
 	for k := range spec.Labels {
 		if strings.HasPrefix(k, "opensandbox.io/") || k == labelMadeBy || k == labelAttempt {
@@ -273,7 +279,7 @@ func (p *Provider) sweep(ctx context.Context, attempt string) {
 }
 
 // settle makes a new sandbox usable, or says why it is not.
-func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec, rules translated) (sandbox.Info, error) {
+func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec, rules translated, secrets *safe) (sandbox.Info, error) {
 	fail := func(err error) (sandbox.Info, error) { return sandbox.Info{}, err }
 	if err := p.running(ctx, made.ID); err != nil {
 		return fail(err)
@@ -297,6 +303,9 @@ func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec, r
 	if len(rules.Egress) > 0 {
 		rec.Policy, rec.Notes = &rules.networkPolicy, []string{noteRules}
 	}
+	if err := p.stow(ctx, made.ID, &rec, secrets); err != nil {
+		return fail(err)
+	}
 	c := clientOf(ep)
 	defer c.Close()
 	if err := c.Mkdir(ctx, "", map[string]execd.Permission{rec.Cwd: {Mode: 755}}); err != nil {
@@ -319,6 +328,21 @@ func (p *Provider) settle(ctx context.Context, made remote, spec sandbox.Spec, r
 		}
 	}
 	return p.Get(ctx, made.ID)
+}
+
+// stow gives a new sandbox's secrets to its sidecar, if it has any.
+func (p *Provider) stow(ctx context.Context, id string, rec *record, secrets *safe) error {
+	if secrets == nil {
+		return nil
+	}
+	if rec.Network != enforcedNFT {
+		return unsaid{"create", "secrets"}.because(`set mode = "dns+nft" under [egress] of the server`, "with enforcement %q secrets could be sent anywhere", rec.Network)
+	}
+	if err := p.fill(ctx, id, secrets); err != nil {
+		return err
+	}
+	rec.Secrets, rec.Notes = secrets.names(), append(rec.Notes, secrets.notes...)
+	return nil
 }
 
 // ownOnly is the first of the capabilities that only rein's execd brings.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -127,32 +126,15 @@ func askPolicy(ctx context.Context, ep sandbox.Endpoint, put *networkPolicy) (po
 	if err != nil {
 		return got, err
 	}
-	req.Header = ep.Header.Clone()
-	if req.Header == nil {
-		req.Header = http.Header{}
-	}
 	if put != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	t := &http.Transport{DialContext: ep.DialContext, DisableKeepAlives: true}
-	defer t.CloseIdleConnections()
-	// The header of the endpoint lets its bearer change the policy: it goes
-	// nowhere else.
-	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := c.Do(req)
+	b, err := askSidecar(ep, req, http.StatusOK)
 	if err != nil {
 		return got, err
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	switch {
-	case resp.StatusCode != http.StatusOK:
-		return got, &answer{Status: resp.StatusCode, Message: "the sidecar says: " + shorten(string(b))} // plain text
-	case err != nil:
-		return got, err
-	}
 	if err := json.Unmarshal(b, &got); err != nil {
-		return got, &answer{Status: resp.StatusCode, Message: "what answers there is no sidecar"}
+		return got, &answer{Status: http.StatusOK, Message: "what answers there is no sidecar"}
 	}
 	return got, nil
 }

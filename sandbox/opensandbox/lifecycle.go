@@ -217,6 +217,7 @@ func (p *Provider) Kill(ctx context.Context, id string) error {
 	}
 	ctx, cancel := bounded(ctx, killTimeout)
 	defer cancel()
+	p.empty(ctx, id)
 	for try := 1; ; try++ {
 		err := p.server.again(ctx, http.MethodDelete, path, nil, nil, nil)
 		if noSandbox(err) {

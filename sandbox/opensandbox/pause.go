@@ -94,7 +94,7 @@ func (p *Provider) resumed(ctx context.Context, id string) error {
 	if err := p.keep(id, rec); err != nil {
 		return host(p.opts.StateDir, "", err)
 	}
-	return nil
+	return p.filled(ctx, id, rec)
 }
 
 // shut sees to a sandbox that runs and must not, perhaps with the network open:

@@ -172,6 +172,10 @@ func (p *Provider) SetNetwork(ctx context.Context, id string, d policy.Document)
 	if want.addresses && rec.Network != enforcedNFT {
 		return fail(sandbox.KindUnsupported, `set mode = "dns+nft" under [egress] of the server`, "rules about addresses are not kept with enforcement %q", rec.Network)
 	}
+	if len(rec.Secrets) > 0 && !p.opts.AcceptWeakVault && !want.equal(new(rec.policy())) {
+		return fail(sandbox.KindUnsupported, "make a sandbox with the wider policy; or accept_weak_vault: true for the target",
+			"it has secrets, which OpenSandbox's vault would send to every host that the network allows")
+	}
 	return p.widen(ctx, op, id, rec, want.networkPolicy)
 }
 

@@ -45,6 +45,10 @@ type Options struct {
 	// proxy alone. A program that connects to an address, not a name, is then
 	// not stopped.
 	AcceptWeakEgress bool
+	// AcceptWeakVault accepts secrets that OpenSandbox's credential vault cannot
+	// keep to their hosts and paths: it goes by the Host field that a program
+	// sends, and compares paths as they are sent.
+	AcceptWeakVault bool
 	// Entrypoint is what the sandbox's image starts; empty: something that waits.
 	Entrypoint []string
 	// Execd is the path of rein's own static execd for the sandboxes'

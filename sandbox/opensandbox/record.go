@@ -30,6 +30,9 @@ type record struct {
 	Next       *networkPolicy `json:"next,omitempty"`
 	Generation uint64         `json:"generation,omitempty"`
 
+	// Secrets are the names under which the sidecar's vault has its secrets, sorted.
+	Secrets []string `json:"secrets,omitempty"`
+
 	// Lacks says why rein's own execd is not in it, and Left what of putting it
 	// there could not be taken away.
 	Lacks string `json:"lacks,omitempty"`

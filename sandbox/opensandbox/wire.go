@@ -28,6 +28,13 @@ type createRequest struct {
 	Env            map[string]string `json:"env,omitempty"`
 	Metadata       map[string]string `json:"metadata"`
 	NetworkPolicy  networkPolicy     `json:"networkPolicy"`
+
+	// CredentialProxy has TLS end in the sidecar, which secrets need.
+	CredentialProxy *credentialProxy `json:"credentialProxy,omitempty"`
+}
+
+type credentialProxy struct {
+	Enabled bool `json:"enabled"`
 }
 
 type imageSpec struct {

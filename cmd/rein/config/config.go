@@ -58,6 +58,7 @@ type Target struct {
 	UseServerProxy   bool     `json:"use_server_proxy,omitempty" jsonschema:"reach sandboxes through the server"`
 	EndpointScheme   string   `json:"endpoint_scheme,omitempty" jsonschema:"scheme of sandboxes' endpoints: http or https; empty is that of url"`
 	AcceptWeakEgress bool     `json:"accept_weak_egress,omitempty" jsonschema:"accept a network policy that stops names only"`
+	AcceptWeakVault  bool     `json:"accept_weak_vault,omitempty" jsonschema:"accept secrets that the server's vault cannot keep to their hosts and paths"`
 	ServerExecdOnly  bool     `json:"server_execd_only,omitempty" jsonschema:"put no execd of rein's into the sandboxes"`
 	Entrypoint       []string `json:"entrypoint,omitempty" jsonschema:"what the image starts; empty is something that waits"`
 }

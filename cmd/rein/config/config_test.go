@@ -184,7 +184,7 @@ func TestFaults(t *testing.T) {
 		{"no such secret", "targets:\n  x:\n    secrets: [a]\n", `no secret "a"`, "secrets:"},
 		{"secret for what is denied", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    secrets: [a]\n", "this target's network denies", "network: rules:"},
 		{"secret without TLS", "secrets:\n  a: {env: A, use: [{host: a.example.org, ports: [80], as: bearer}]}\ntargets:\n  x:\n    secrets: [a]\n    network: {rules: [{host: a.example.org}]}\n", "within TLS alone", "https"},
-		{"secret on a server", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    provider: opensandbox\n    url: http://127.0.0.1\n    image: x\n    secrets: [a]\n    network: {rules: [{host: a.example.org}]}\n", "no vault on an OpenSandbox server", "local"},
+		{"weak vault of a local target", "targets:\n  x:\n    accept_weak_vault: true\n", "of the provider opensandbox only", "opensandbox"},
 		{"variable twice", "secrets:\n  a: {env: A, variable: V, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    env: {V: x}\n    secrets: [a]\n    network: {rules: [{host: a.example.org}]}\n", "also set by env", "another variable"},
 		{"secret without place", "redaction:\n  secrets: [{name: x}]\n", "exactly one place", ""},
 	} {

@@ -69,6 +69,7 @@ targets:
   #   # endpoint_scheme: https    # of the sandboxes' endpoints; that of url
   #   # entrypoint: [tail, -f, /dev/null]   # what the image starts
   #   # accept_weak_egress: true  # take a policy that stops names only
+  #   # accept_weak_vault: true   # take secrets that its vault cannot keep to their hosts
   #   # server_execd_only: true   # put no execd of rein's into the sandboxes
 
 # Credentials that requests of sandboxes are given, and sandboxes never hold:

@@ -82,9 +82,6 @@ func (v *validator) secretsOf(at string, c Config, t Target, names []string) {
 			sets[variable] = name
 		}
 	}
-	if len(t.Secrets) > 0 && t.Provider == RemoteProvider {
-		v.fault(at+".secrets", "use a target of the provider local", "rein has no vault on an OpenSandbox server")
-	}
 	v.reachable(at, c.SecretsOf(t), t)
 	alone := map[string]bool{} // faults of one secret were said
 	for _, s := range c.SecretsOf(t) {

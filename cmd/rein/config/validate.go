@@ -213,7 +213,7 @@ func RuntimeHint(name string, names []string) string {
 func (v *validator) remote(at string, t Target) {
 	if t.Provider != RemoteProvider {
 		for key, set := range map[string]bool{"url": t.URL != "", "key": v.set(at + ".key"), "use_server_proxy": t.UseServerProxy,
-			"endpoint_scheme": t.EndpointScheme != "", "accept_weak_egress": t.AcceptWeakEgress,
+			"endpoint_scheme": t.EndpointScheme != "", "accept_weak_egress": t.AcceptWeakEgress, "accept_weak_vault": t.AcceptWeakVault,
 			"server_execd_only": t.ServerExecdOnly, "entrypoint": len(t.Entrypoint) > 0} {
 			if set {
 				v.fault(at+"."+key, "write provider: "+RemoteProvider+", or leave it out", "it is of the provider %s only", RemoteProvider)

@@ -53,6 +53,13 @@ func (s *Server) proxied(w http.ResponseWriter, r *http.Request) {
 	s.inside(w, r, b, "/proxy/"+r.PathValue("port")+"/"+r.PathValue("path"))
 }
 
+// pod is a port of a sandbox by an address of its own.
+func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
+	if b := s.box(w, r); b != nil {
+		s.inside(w, r, b, "/proxy/"+r.PathValue("port")+"/"+r.PathValue("path"))
+	}
+}
+
 // inside serves a path of the sandbox's execd.
 func (s *Server) inside(w http.ResponseWriter, r *http.Request, b *box, path string) {
 	s.mu.Lock()
@@ -98,7 +105,15 @@ func forward(ep sandbox.Endpoint) http.Handler {
 // port is what listens inside a sandbox besides execd.
 func (s *Server) port(b *box, port int, ep sandbox.Endpoint) http.Handler {
 	if port == egressPort {
-		return s.faulty(Policy, func(w http.ResponseWriter, r *http.Request) { s.sidecar(w, r, b) })
+		policy := s.faulty(Policy, func(w http.ResponseWriter, r *http.Request) { s.sidecar(w, r, b) })
+		keys := s.faulty(Keys, func(w http.ResponseWriter, r *http.Request) { s.keys(w, r, b) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/credential-vault" && s.Vault != nil {
+				keys(w, r)
+				return
+			}
+			policy(w, r)
+		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,6 +141,18 @@ func (s *Server) sidecar(w http.ResponseWriter, r *http.Request, b *box) {
 		defer s.mu.Unlock()
 		b.policy = policy
 	})
+}
+
+// keys answers for the credential vault.
+func (s *Server) keys(w http.ResponseWriter, r *http.Request, b *box) {
+	if r.Header.Get("OPENSANDBOX-EGRESS-AUTH") != b.token {
+		http.Error(w, "unauthorized", http.StatusUnauthorized)
+		return
+	}
+	s.mu.Lock()
+	policy := b.policy
+	s.mu.Unlock()
+	s.Vault.Serve(w, r, b.proxy, policy)
 }
 
 // ServePolicy serves the sidecar's GET /policy, PUT /policy when put is not nil,

@@ -35,6 +35,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		Env            map[string]string
 		Metadata       map[string]string
 		NetworkPolicy  json.RawMessage
+
+		CredentialProxy struct{ Enabled bool }
 	}
 	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 		invalid(w, "JSON decode error")
@@ -54,11 +56,13 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		bad("SANDBOX::INVALID_PARAMETER", fmt.Sprintf("Sandbox timeout %ds exceeds the maximum of %ds.", *req.Timeout, int(s.MaxTimeout.Seconds())))
 	case s.NoPolicy && req.NetworkPolicy != nil:
 		bad("SANDBOX::INVALID_PARAMETER", "networkPolicy is not supported when docker network_mode=host.")
+	case req.CredentialProxy.Enabled && s.Enforcement == "dns":
+		bad("SANDBOX::INVALID_PARAMETER", `credentialProxy.enabled requires server [egress].mode = "dns+nft".`)
 	case reserved(req.Metadata):
 		bad("SANDBOX::INVALID_METADATA_LABEL", "Metadata keys under opensandbox.io/ are reserved.")
 	default:
 		b := &box{id: newID(16), created: s.now(), image: req.Image.URI, labels: req.Metadata, entrypoint: req.Entrypoint,
-			policy: req.NetworkPolicy, token: newID(12), pending: s.Slow, stopping: -1, own: map[int]*ownExecd{}}
+			policy: req.NetworkPolicy, proxy: req.CredentialProxy.Enabled, token: newID(12), pending: s.Slow, stopping: -1, own: map[int]*ownExecd{}}
 		if req.Timeout != nil {
 			b.timeout = time.Duration(*req.Timeout) * time.Second
 		}
@@ -328,6 +332,9 @@ func (s *Server) endpoint(w http.ResponseWriter, r *http.Request) {
 			address = fmt.Sprintf("%s/gateway/%s/%s/%d/proxy/%d", r.Host, s.Prefix, b.id, b.generation, port)
 			headers[ingress] = fmt.Sprintf("%s-%d", b.id, port)
 		}
+	}
+	if s.Pods && port == egressPort {
+		address = fmt.Sprintf("%s/pods/%s/%d", r.Host, b.id, port)
 	}
 	answer(w, http.StatusOK, map[string]any{"endpoint": address, "headers": headers})
 }

@@ -59,6 +59,12 @@ type Server struct {
 	Machine string
 	// NoExec says that no directory of the sandboxes takes programs.
 	NoExec bool
+	// Pods has sidecars reached by addresses of their own, as with Kubernetes, and
+	// not through execd, as with Docker.
+	Pods bool
+	// Vault is what the sidecars of sandboxes made with credentialProxy have; nil:
+	// they know of none. All share it: give one to a server with one sandbox.
+	Vault *Vault
 	// Deaf has every rein-execd start and never answer.
 	Deaf bool
 
@@ -83,6 +89,7 @@ type box struct {
 	labels     map[string]string
 	entrypoint []string
 	policy     json.RawMessage
+	proxy      bool   // credentialProxy was asked for
 	token      string // of the sidecar
 	generation int    // of its endpoints
 	paused     bool
@@ -106,6 +113,7 @@ const (
 	Resume   = "resume"
 	Endpoint = "endpoint"
 	Policy   = "policy"
+	Keys     = "keys" // of the credential vault
 	Command  = "command"
 	Upload   = "upload"
 )
@@ -263,6 +271,7 @@ func (s *Server) routes() http.Handler {
 		"GET /v1/sandboxes/{id}/endpoints/{port}":       s.faulty(Endpoint, s.endpoint),
 		"/sandboxes/{id}/proxy/{port}/{path...}":        s.proxied,
 		"/direct/{id}/{generation}/{path...}":           s.direct,
+		"/pods/{id}/{port}/{path...}":                   s.pod,
 		"/gateway/{prefix}/{id}/{generation}/{path...}": s.direct,
 	} {
 		mux.HandleFunc(pattern, h)
