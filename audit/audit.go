@@ -107,6 +107,9 @@ const (
 	KindNetworkIntent   Kind = "network.intent"   // another policy of the network is to be put in force
 	KindNetworkChanged  Kind = "network.changed"  // it was, or not
 	KindNetworkSet      Kind = "network.set"      // a person has changed what a run that works may reach
+	KindSecretIntent    Kind = "secret.intent"    // another value is to be put behind a placeholder
+	KindSecretRotated   Kind = "secret.rotated"   // it was, or not
+	KindSecretRevoked   Kind = "secret.revoked"   // a key was withdrawn where it is from, or not
 )
 
 // Entry is what a caller gives to Append.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/egress/vault"
+	"github.com/rein-sh/rein/secret"
 )
 
 // Provider creates and ends sandboxes. All methods may be called concurrently.
@@ -85,6 +86,17 @@ type NetworkRecorder interface {
 	// hash chain. A provider may forget the oldest: then the first record's
 	// number says how many are missing, since they are numbered from 1.
 	NetworkRecords(ctx context.Context, id string, after uint64) (NetworkLog, error)
+}
+
+// SecretRotator is implemented by providers whose sandboxes have secrets
+// (Spec.Secrets). Use RotateSecret of this package, which checks for it in one place.
+type SecretRotator interface {
+	// RotateSecret puts another value behind the placeholder of a secret of a live
+	// sandbox, also a paused one. Requests under way keep the value they have; those
+	// that begin when it has returned have the new one. A value that the placeholder
+	// does not look like, and a secret that the sandbox was not made with, are
+	// KindInvalid and change nothing.
+	RotateSecret(ctx context.Context, id, name string, value secret.Value) error
 }
 
 // Networker is implemented by providers with CapNetworkLive. Use SetNetwork of

@@ -60,12 +60,13 @@ func TestRotateMasks(t *testing.T) {
 	if err := v.Rotate("key", secret.New("key", "abc")); err == nil {
 		t.Error("a value that cannot be masked was taken")
 	}
-	if err := v.Rotate("key", secret.New("key", apiKey)); err != nil {
+	another := "ghp_" + strings.Repeat("x7Q2", (len(ghKey)-4)/4)
+	if err := v.Rotate("key", secret.New("key", another)); err != nil {
 		t.Fatal(err)
 	}
 	g := &Grant{vault: v, bound: true}
-	wide := strings.Join(strings.Split(apiKey, ""), "\x00") + "\x00"
-	for _, text := range []string{ghKey, apiKey, wide} {
+	wide := strings.Join(strings.Split(another, ""), "\x00") + "\x00"
+	for _, text := range []string{ghKey, another, wide} {
 		if got := g.Text(text); got == text {
 			t.Errorf("%q is not masked", text)
 		}

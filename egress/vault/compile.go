@@ -72,8 +72,8 @@ func (v *Vault) hold(s Secret) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return nil, fmt.Errorf("it has a control character")
+	if why := unsendable(value); why != "" {
+		return nil, fmt.Errorf("it %s", why)
 	}
 	h := &held{name: s.Name, variable: s.Variable, shape: shape, placeholder: shape.placeholder(v.key, value), value: value}
 	v.secrets = append(v.secrets, h)
@@ -269,26 +269,6 @@ func (v *Vault) Environment() map[string]string {
 		}
 	}
 	return env
-}
-
-// Rotate puts another value behind the placeholder of a secret.
-func (v *Vault) Rotate(name string, value secret.Value) error {
-	text := value.Reveal()
-	if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return fmt.Errorf("%s: the new value is empty or has a control character", name)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, h := range v.secrets {
-		if h.name == name {
-			if !v.known(name, text) {
-				return fmt.Errorf("%s: the new value is too short to be masked", name)
-			}
-			h.value = text
-			return nil
-		}
-	}
-	return fmt.Errorf("there is no secret %q", name)
 }
 
 // Wipe has no request be given a secret any more.

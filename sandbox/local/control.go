@@ -28,6 +28,7 @@ import (
 //	POST /resume            204
 //	GET  /network?after=N   sandbox.NetworkLog
 //	POST /network           networkRequest → networkReply
+//	POST /secret            secretRequest → 204
 //	GET  /attach            101, then questions and answers (see attachProtocol)
 //	GET  /dial?port=N       101, then the raw connection to that port
 const dialProtocol = "rein-tcp"
@@ -70,6 +71,7 @@ func (k *keeper) listen() (*controlServer, error) {
 	mux.HandleFunc("POST /resume", s.resume)
 	mux.HandleFunc("GET /network", s.network)
 	mux.HandleFunc("POST /network", s.setNetwork)
+	mux.HandleFunc("POST /secret", s.rotateSecret)
 	mux.HandleFunc("GET /attach", s.attach)
 	mux.HandleFunc("GET /dial", s.dial)
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
