@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/opensandbox"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
@@ -94,6 +96,38 @@ func TestRealHostNetwork(t *testing.T) {
 	p := realServer(t, "REIN_OPENSANDBOX_HOST_URL", nil)
 	_, err := p.Create(t.Context(), sandbox.Spec{TTL: 2 * time.Minute, Image: realImage()})
 	wantRefusal(t, err, sandbox.KindUnsupported, `network_mode = "bridge"`)
+}
+
+// Secrets reach the vault of a sidecar that the server has made, which says that
+// it has them; there is no other way to it than through the execd inside. One
+// that was asked for no credential proxy, or stops names only, gets none.
+func TestRealSecrets(t *testing.T) {
+	weak := func(o *opensandbox.Options) { withOwn(o); o.AcceptWeakVault = true }
+	p := realServer(t, "REIN_OPENSANDBOX_URL", weak)
+	sp := sandbox.Spec{TTL: 2 * time.Minute, Image: realImage(), Network: rules(policy.Rule{Host: "a.example"}, policy.Rule{Host: "b.example"}),
+		Secrets: []vault.Secret{github(bearer("a.example")), other(vault.Binding{Host: "b.example", As: vault.Basic, User: "me"}, vault.Binding{Host: "a.example", As: vault.Header, Name: "X-Key"})}}
+	sb := create(t, p, sp)
+	r, err := sb.Run(t.Context(), sandbox.Command{Shell: "echo $GITHUB_TOKEN; env; cat /proc/*/environ /proc/*/cmdline 2> /dev/null; true"})
+	out := string(r.Stdout.Head) + string(r.Stdout.Tail)
+	if err != nil || !strings.HasPrefix(out, "ghp_") {
+		t.Errorf("%q, %v", out, err)
+	}
+	hides(t, "what can be read inside", []byte(out))
+	if err := p.Pause(t.Context(), sb.ID(), sandbox.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Resume(t.Context(), sb.ID()); err != nil {
+		t.Errorf("resumed: %v", err)
+	}
+	_, err = realServer(t, "REIN_OPENSANDBOX_URL", func(o *opensandbox.Options) { o.StateDir = t.TempDir() }).Create(t.Context(), withImage(withSecrets(github(bearer("a.example")))))
+	wantRefusal(t, err, sandbox.KindUnsupported, "accept_weak_vault")
+	_, err = realServer(t, "REIN_OPENSANDBOX_WEAK_URL", weak).Create(t.Context(), withImage(withSecrets(github(bearer("a.example")))))
+	wantRefusal(t, err, sandbox.KindUnsupported, "dns+nft")
+}
+
+func withImage(s sandbox.Spec) sandbox.Spec {
+	s.Image, s.TTL = realImage(), 2*time.Minute
+	return s
 }
 
 // A wrong key is refused with a hint.

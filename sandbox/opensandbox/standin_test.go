@@ -108,7 +108,7 @@ const onlyAnswers = `table inet opensandbox {
 `
 
 // standInEgress denies all, also what it is told to allow, as it knows no names,
-// and tells what it was given: what is allowed is reached in the tests of the
+// and tells what it was given; it judges secrets and gives them to nobody: what is allowed is reached in the tests of the
 // original only. It refuses to start with a policy that does not deny the rest.
 func standInEgress() error {
 	rules, enforcement := os.Getenv("OPENSANDBOX_EGRESS_RULES"), os.Getenv("OPENSANDBOX_EGRESS_MODE")
@@ -128,8 +128,13 @@ func standInEgress() error {
 			return fmt.Errorf("nft: %w: %s", err, out)
 		}
 	}
+	keys, token := &opensandboxtest.Vault{}, os.Getenv("OPENSANDBOX_EGRESS_TOKEN")
 	return http.ListenAndServe(":18080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		opensandboxtest.ServePolicy(w, r, os.Getenv("OPENSANDBOX_EGRESS_TOKEN"), func() (json.RawMessage, string) {
+		if r.URL.Path == "/credential-vault" && r.Header.Get("OPENSANDBOX-EGRESS-AUTH") == token {
+			keys.Serve(w, r, os.Getenv("OPENSANDBOX_EGRESS_MITMPROXY_TRANSPARENT") == "true", json.RawMessage(rules))
+			return
+		}
+		opensandboxtest.ServePolicy(w, r, token, func() (json.RawMessage, string) {
 			return json.RawMessage(rules), enforcement
 		}, nil)
 	}))
