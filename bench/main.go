@@ -31,6 +31,7 @@ type config struct {
 	flood    bool
 	loop     bool
 	network  bool
+	tls      bool
 	stress   bool
 	docker   string // a Docker daemon's address
 	image    string // an image it has
@@ -38,9 +39,12 @@ type config struct {
 	stateDir string
 }
 
+// inside are what this program is in a sandbox or another network.
+var inside = map[string]func(args []string) error{clientMode: client, webMode: webClient, streamsMode: streamsClient}
+
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == clientMode {
-		if err := client(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && inside[os.Args[1]] != nil {
+		if err := inside[os.Args[1]](os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -56,10 +60,11 @@ func main() {
 	flag.BoolVar(&c.flood, "flood", false, "only: throughput and memory of commands that print a lot")
 	flag.BoolVar(&c.loop, "loop", false, "only: what the loop costs by itself, and the memory of many runs at once")
 	flag.BoolVar(&c.network, "network", false, "only: speed of connections that leave a sandbox, beside other networks")
+	flag.BoolVar(&c.tls, "tls", false, "only: speed and memory of requests whose TLS ends in the gateway")
 	flag.BoolVar(&c.stress, "stress", false, "only: many sandboxes at once, and what they leave")
 	flag.Parse()
-	if !c.latency && !c.flood && !c.stress && !c.loop && !c.network {
-		c.latency, c.flood, c.loop, c.network = true, true, true, true
+	if !c.latency && !c.flood && !c.stress && !c.loop && !c.network && !c.tls {
+		c.latency, c.flood, c.loop, c.network, c.tls = true, true, true, true, true
 	}
 	c.docker, c.image, c.rootfs = os.Getenv("REIN_BENCH_DOCKER"), os.Getenv("REIN_BENCH_IMAGE"), os.Getenv("REIN_BENCH_ROOTFS")
 
@@ -99,6 +104,11 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	if c.network {
 		if err := network(ctx, c); err != nil {
+			return err
+		}
+	}
+	if c.tls {
+		if err := terminated(ctx, c); err != nil {
 			return err
 		}
 	}

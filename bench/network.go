@@ -228,37 +228,53 @@ func (c config) reinWay(ctx context.Context, runtime, name string, port int) (y 
 	if err != nil {
 		return y, err
 	}
-	o := local.Options{Egress: local.Egress{Resolvers: []netip.AddrPort{resolver},
-		HostLimits: egress.HostLimits{PerSecond: 100000, Bytes: 1 << 50, MaxUploadBytes: 1 << 50}}}
-	p, err := c.provider(runtime, o)
-	if err != nil {
-		return y, errors.Join(err, stop())
-	}
-	sb, err := sandbox.Create(ctx, p, sandbox.Spec{TTL: 15 * time.Minute, Network: policy.Document{
+	b, err := c.clientBox(ctx, runtime, local.Options{Egress: reinEgress(resolver, nil)}, sandbox.Spec{Network: policy.Document{
 		Rules:  []policy.Rule{{Host: benchName, Ports: []int{port}, Proto: "tcp"}, {CIDR: "127.0.0.1/32", Ports: []int{port}, Proto: "tcp"}},
 		Limits: policy.Limits{PerSecond: 100000, Bytes: 1 << 50, MaxUploadBytes: 1 << 50},
-	}}, sandbox.Options{Log: audit.New(io.Discard, audit.Options{})})
+	}})
 	if err != nil {
 		return y, errors.Join(err, stop())
 	}
-	b := box{sb}
-	y = way{name: name, at: net.JoinHostPort(benchName, strconv.Itoa(port)), end: func() error { return errors.Join(b.end(context.WithoutCancel(ctx)), stop()) }}
-	self, err := os.Open("/proc/self/exe")
+	end := func() error { return errors.Join(b.end(context.WithoutCancel(ctx)), stop()) }
+	return way{name: name, at: net.JoinHostPort(benchName, strconv.Itoa(port)), run: b.client, end: end}, nil
+}
+
+// reinEgress is a gateway that asks a resolver, trusts an authority (in PEM), and
+// whose limits are none here.
+func reinEgress(resolver netip.AddrPort, ca []byte) local.Egress {
+	return local.Egress{Resolvers: []netip.AddrPort{resolver}, CA: ca, HostLimits: egress.HostLimits{PerSecond: 100000, Bytes: 1 << 50, MaxUploadBytes: 1 << 50}}
+}
+
+// clientBox is a sandbox with this program in it.
+func (c config) clientBox(ctx context.Context, runtime string, o local.Options, spec sandbox.Spec) (b box, err error) {
+	p, err := c.provider(runtime, o)
 	if err != nil {
-		return y, errors.Join(err, y.end())
+		return b, err
 	}
-	defer self.Close()
-	if _, err := sb.Upload(ctx, "/tmp/bench", self, sandbox.WriteOptions{Mode: 0o755}); err != nil {
-		return y, errors.Join(err, y.end())
+	spec.TTL = 15 * time.Minute
+	sb, err := sandbox.Create(ctx, p, spec, sandbox.Options{Log: audit.New(io.Discard, audit.Options{})})
+	if err != nil {
+		return b, err
 	}
-	y.run = func(ctx context.Context, args ...string) (string, error) {
-		r, err := sb.Run(ctx, sandbox.Command{Shell: "/tmp/bench " + strings.Join(args, " "), Tool: "bench", Timeout: 5 * time.Minute})
-		if err == nil && !r.OK() {
-			err = fmt.Errorf("%s %s", r.Stdout.Head, r.Stderr.Head)
-		}
-		return string(r.Stdout.Head), err
+	b = box{sb}
+	self, err := os.Open("/proc/self/exe")
+	if err == nil {
+		defer self.Close()
+		_, err = sb.Upload(ctx, "/tmp/bench", self, sandbox.WriteOptions{Mode: 0o755})
 	}
-	return y, nil
+	if err != nil {
+		return b, errors.Join(err, b.end(context.WithoutCancel(ctx)))
+	}
+	return b, nil
+}
+
+// client runs this program in the sandbox, and returns what it printed.
+func (b box) client(ctx context.Context, args ...string) (string, error) {
+	r, err := b.sb.Run(ctx, sandbox.Command{Shell: "/tmp/bench " + strings.Join(args, " "), Tool: "bench", Timeout: 5 * time.Minute})
+	if err == nil && !r.OK() {
+		err = fmt.Errorf("%s %s", r.Stdout.Head, r.Stderr.Head)
+	}
+	return string(r.Stdout.Head), err
 }
 
 // resolverTo says of every name that it is at an address.
