@@ -303,6 +303,9 @@ func (f *flow) dial(ctx context.Context) (net.Conn, error) {
 	if err := f.resolve(ctx); err != nil {
 		return nil, err
 	}
+	if err := f.beside(ctx); err != nil {
+		return nil, err
+	}
 	c, addr, err := f.dialAny(ctx)
 	if err != nil {
 		return nil, err
@@ -333,12 +336,17 @@ func (f *flow) resolve(ctx context.Context) error {
 	return f.learn(func(j *judged) { j.addrs = addrs })
 }
 
+// targets are the addresses that may be dialled, once they are known.
+func (f *flow) targets() []netip.Addr {
+	if f.to.name == "" {
+		return []netip.Addr{f.to.addr}
+	}
+	return f.addrs
+}
+
 // dialAny connects to the first address that answers.
 func (f *flow) dialAny(ctx context.Context) (net.Conn, netip.Addr, error) {
-	addrs := f.addrs
-	if f.to.name == "" {
-		addrs = []netip.Addr{f.to.addr}
-	}
+	addrs := f.targets()
 	to := make([]netip.AddrPort, len(addrs))
 	for i, a := range addrs {
 		to[i] = netip.AddrPortFrom(a, f.to.port)

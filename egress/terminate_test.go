@@ -7,11 +7,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -164,6 +167,52 @@ func TestEndedForAnotherName(t *testing.T) {
 	res, err := e.client.Do(r)
 	if text := body(t, res, err); err == nil && (res.ProtoMajor != 2 || res.StatusCode != http.StatusMisdirectedRequest) {
 		t.Errorf("another authority: %s %d %q", res.Proto, res.StatusCode, text)
+	}
+}
+
+// A host with a secret is reached by its own name only: not by an address, nor by
+// another name for which anything may be sent. Another host is not bothered, and
+// where the first one's addresses cannot be told, nothing is passed through.
+func TestBoundHostBesideItsName(t *testing.T) {
+	t.Parallel()
+	doc := policy.Document{Rules: []policy.Rule{{Host: "api.example.com", Proto: "https"}, {Host: "alias.example.com", Ports: []int{443}, Proto: "tcp"},
+		{CIDR: "93.184.215.0/24", Ports: []int{443}, Proto: "tcp"}}}
+	served := func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") }
+	e := endsTo(t, doc, true, served)
+	e.behind("alias.example.com", "93.184.215.14:443", e.servers[netip.MustParseAddrPort("93.184.215.14:443")])
+	dial := func(to string) (err error) {
+		var c net.Conn
+		e.ns.do(func() error {
+			c, err = net.Dial("tcp", to)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		return tls.Client(c, &tls.Config{ServerName: "api.example.com", RootCAs: e.roots}).Handshake()
+	}
+	if err := dial("93.184.215.14:443"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("by its address: %v", err)
+	}
+	a := e.rec.wait(t, func(a egress.Attempt) bool {
+		return a.Address == netip.MustParseAddr("93.184.215.14") && a.Verdict == "deny"
+	})
+	if a.Rule != "tls.end" || !strings.Contains(a.Reason, "api.example.com") {
+		t.Errorf("recorded %+v", a)
+	}
+	_, err := reach(t, e.ns, "alias.example.com", 443)
+	wantReset(t, err)
+	e.rec.wait(t, verdictOf("deny", "alias.example.com"))
+	if err := dial("93.184.215.15:443"); err != nil {
+		t.Errorf("another host: %v", err)
+	}
+	e.away.mu.Lock()
+	delete(e.away.names, "api.example.com")
+	e.away.mu.Unlock()
+	if err := dial("93.184.215.15:443"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("another host, when it cannot be told: %v", err)
 	}
 }
 

@@ -257,6 +257,19 @@ func (b *bound) slot() string {
 // looked at.
 func (v *Vault) Bound(to Target) bool { return v != nil && len(v.hosts[to]) > 0 }
 
+// Hosts are the hosts to which a secret is bound at a port, in order.
+func (v *Vault) Hosts(port uint16) (list []string) {
+	if v != nil {
+		for to := range v.hosts {
+			if to.Port == port {
+				list = append(list, to.Host)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // Environment is what the sandbox is given: the placeholder of each secret that
 // has a variable.
 func (v *Vault) Environment() map[string]string {
