@@ -15,8 +15,8 @@ type matcher struct {
 	shift      [1 << 16]uint8
 	candidates map[uint16][]int32
 
-	first [256][]int32 // patterns by their first byte
-	last  [256][]int32 // and by their last
+	begins [256][]int32 // patterns by their first byte
+	last   [256][]int32 // and by their last
 }
 
 // maxWindow bounds the window: more would not be faster, and a window must not
@@ -33,7 +33,7 @@ func newMatcher(patterns []pattern) *matcher {
 		p := &m.patterns[i]
 		m.window = min(m.window, len(p.text))
 		m.longest = max(m.longest, p.longest())
-		m.first[p.text[0]] = append(m.first[p.text[0]], int32(i))
+		m.begins[p.text[0]] = append(m.begins[p.text[0]], int32(i))
 		end := p.text[len(p.text)-1]
 		m.last[end] = append(m.last[end], int32(i))
 	}
@@ -90,12 +90,22 @@ func (m *matcher) scan(b []byte, final bool, hit func(start, end int, mark strin
 	}
 	if !final {
 		for ; i < len(b); i++ {
-			if _, _, open := m.longestOf(m.first[b[i]], b[i:]); open {
+			if _, _, open := m.longestOf(m.begins[b[i]], b[i:]); open {
 				return i
 			}
 		}
 	}
 	return len(b)
+}
+
+// first returns where in b the first occurrence begins, len(b) when there is none. A
+// nil matcher finds none.
+func (m *matcher) first(b []byte) int {
+	at := len(b)
+	if m != nil {
+		m.scan(b, true, func(start, _ int, _ string) { at = min(at, start) })
+	}
+	return at
 }
 
 // longestOf returns the longest of the patterns that s begins with, and whether

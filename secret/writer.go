@@ -1,6 +1,9 @@
 package secret
 
-import "io"
+import (
+	"bytes"
+	"io"
+)
 
 // pieceSize is how much of a large Write is masked at a time, so that memory
 // stays bounded whatever is written.
@@ -12,6 +15,7 @@ type writer struct {
 	masker *Masker
 	w      io.Writer
 	held   []byte
+	shown  int // how many bytes of held have been written all the same
 	out    []byte
 	sweep  sweep
 	err    error
@@ -43,18 +47,39 @@ func (w *writer) pass(p []byte, final bool) {
 		w.held = append(w.held, p...)
 		b = w.held
 	}
-	var passed int
-	var clean bool
-	if m := w.masker.matcher(); m == nil {
-		passed, clean = len(b), true
-	} else if w.out, passed, clean = w.sweep.replace(m, b, final, w.out[:0]); !clean {
-		w.write(w.out)
+	m, passed, clean := w.masker.matcher(), len(b), true
+	if m != nil {
+		w.out, passed, clean = w.sweep.replace(m, b, final, w.out[:0])
 	}
 	if clean {
-		w.write(b[:passed])
+		w.write(b[min(w.shown, passed):passed])
+	} else if w.shown > 0 {
+		w.write(w.out[min(w.shown, m.first(b)):])
+	} else {
+		w.write(w.out)
 	}
+	w.shown = max(0, w.shown-passed)
 	// b may be held itself: the rest moves to its front.
 	w.held = append(w.held[:0], b[passed:]...)
+}
+
+// maxShown is how many characters of what may be the beginning of a value are
+// shown when nothing comes after them.
+const maxShown = 3
+
+// uncertain is how many bytes of what is held yield would write.
+func (w *writer) uncertain() int {
+	characters := len(w.held) - bytes.Count(w.held, []byte("\n")) - bytes.Count(w.held, []byte("\r"))
+	if characters > maxShown || w.sweep.covered > 0 || w.masker.matcher().first(w.held) < len(w.held) {
+		return 0
+	}
+	return len(w.held) - w.shown
+}
+
+// yield writes what is held, and goes on to look for what begins there.
+func (w *writer) yield() {
+	w.write(w.held[w.shown:])
+	w.shown = len(w.held)
 }
 
 func (w *writer) write(b []byte) {
