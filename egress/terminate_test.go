@@ -216,6 +216,25 @@ func TestBoundHostBesideItsName(t *testing.T) {
 	}
 }
 
+// What a host knows of a key it may tell another: that one's answers are looked
+// through, too.
+func TestAnswersOfOtherHosts(t *testing.T) {
+	t.Parallel()
+	e := endsTo(t, httpsTo("api.example.com", "other.example.com"), true, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Echo", apiKey)
+		w.Header().Set("Set-Cookie", "a=b")
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		defer z.Close()
+		fmt.Fprintf(z, `{"key": %q}`, apiKey)
+	})
+	res, text := e.get(t, "https://other.example.com/")
+	if text != `{"key": "[secret:key]"}` || res.Header.Get("X-Echo") != "[secret:key]" || res.Header.Get("Set-Cookie") != "a=b" {
+		t.Errorf("%q, %v", text, res.Header)
+	}
+}
+
 // The secret is used and not seen: the sandbox has its placeholder, the server
 // has the secret, and what the server says of it is masked.
 func TestVault(t *testing.T) {

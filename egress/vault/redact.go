@@ -42,13 +42,16 @@ func limitEncodings(h http.Header) {
 }
 
 // Answer takes secrets out of what a server answered: out of its fields and
-// trailers, and out of a body of text. What is left as it is: parts of a body
-// (206), what is no text, and answers of hosts that no secret is bound to.
+// trailers, and out of a body of text, whichever host answers: one may have been
+// told by another. What is left as it is: parts of a body (206), and what is no
+// text.
 func (g *Grant) Answer(resp *http.Response) error {
-	if g == nil || !g.bound {
+	if g == nil {
 		return nil
 	}
-	resp.Header.Del("Set-Cookie") // it would come back in a Cookie, which is taken out
+	if g.bound {
+		resp.Header.Del("Set-Cookie") // it would come back in a Cookie, which is taken out
+	}
 	g.Mask(resp.Header)
 	g.Mask(resp.Trailer) // their names
 	if resp.Body == nil || resp.StatusCode == http.StatusSwitchingProtocols {
@@ -77,7 +80,7 @@ func (g *Grant) Answer(resp *http.Response) error {
 // Mask takes secrets out of fields, also those of an answer that comes before
 // the last (1xx).
 func (g *Grant) Mask(fields http.Header) {
-	if g == nil || !g.bound {
+	if g == nil {
 		return
 	}
 	for name, values := range fields {
@@ -94,7 +97,7 @@ func (g *Grant) Mask(fields http.Header) {
 // Text is a text in which a server's words may stand, such as an error's, without
 // secrets.
 func (g *Grant) Text(text string) string {
-	if g == nil || !g.bound {
+	if g == nil {
 		return text
 	}
 	return g.signature.String(g.vault.values.String(text))

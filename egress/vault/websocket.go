@@ -38,7 +38,7 @@ func (g *Grant) Messages(r io.Reader) io.Reader {
 // is no frame of a server is a *Refusal. It writes all
 // of a message when that ends, and before that what cannot be part of a secret.
 func (g *Grant) Replies(w io.Writer) io.Writer {
-	if g == nil || !g.bound {
+	if g == nil {
 		return w
 	}
 	return &replies{messages{known: g.vault.values, server: true}, w}
