@@ -134,22 +134,14 @@ func steered(op string, s vault.Secret, d policy.Document) error {
 			return err == nil && name == host
 		})
 	}
-	refuse := func(where, target string) error {
+	for i, r := range d.Rules { // bundles are refused
+		target, why := targetOf(r)
+		if why != "" || r.Action == policy.ActionDeny || r.CIDR == "" && own(target) {
+			continue
+		}
 		return unsaid{op, "secrets." + s.Name}.because(
 			"make a target of its own for this secret, whose network allows the hosts of its use: and no other; or accept_weak_vault: true for the target, and programs can have it sent to every host that the network allows",
-			"network.%s also allows %s: OpenSandbox's vault goes by the Host field, which a program sets as it likes, and would send the secret there", where, target)
-	}
-	for i, r := range d.Rules {
-		if target, why := targetOf(r); why == "" && r.Action != policy.ActionDeny && (r.CIDR != "" || !own(target)) {
-			return refuse(fmt.Sprintf("rules[%d]", i), target)
-		}
-	}
-	for i, name := range d.Bundles {
-		for _, h := range policy.Bundle(name) {
-			if !own(h.Host) {
-				return refuse(fmt.Sprintf("bundles[%d]", i), h.Host)
-			}
-		}
+			"network.rules[%d] also allows %s: OpenSandbox's vault goes by the Host field, which a program sets as it likes, and would send the secret there", i, target)
 	}
 	return nil
 }
