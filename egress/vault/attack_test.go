@@ -310,6 +310,56 @@ func TestAnswerWithoutBody(t *testing.T) {
 	}
 }
 
+// Answers whose decoders take megabytes are unpacked so many at once and no more,
+// and asked for no longer while there are many.
+func TestWideAnswers(t *testing.T) {
+	t.Parallel()
+	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer}))
+	g := &Grant{vault: v, bound: true}
+	answer := func(coding string) (*http.Response, error) {
+		resp := &http.Response{StatusCode: 200, ContentLength: 500, Body: http.NoBody,
+			Header: http.Header{"Content-Type": {"text/html"}, "Content-Encoding": {coding}}}
+		return resp, g.Answer(resp)
+	}
+	asksFor := func() string {
+		r, _ := http.NewRequest("GET", "https://api.example.org/", nil)
+		r.Header.Set("Accept-Encoding", "gzip, br, zstd")
+		if err := g.Apply(r, "/"); err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Get("Accept-Encoding")
+	}
+	if got := asksFor(); got != "gzip, br, zstd" {
+		t.Errorf("asks for %q", got)
+	}
+	var open []*http.Response
+	for i := range maxWide {
+		resp, err := answer([]string{"br", "zstd"}[i%2])
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		open = append(open, resp)
+	}
+	if _, err := answer("zstd"); err == nil {
+		t.Error("one more is unpacked")
+	}
+	if got := asksFor(); got != "gzip" {
+		t.Errorf("asks for %q", got)
+	}
+	if resp, err := answer("gzip"); err != nil {
+		t.Error(err)
+	} else {
+		resp.Body.Close()
+	}
+	open[0].Body.Close()
+	open[0].Body.Close()
+	for i, fails := range []bool{false, true} {
+		if _, err := answer("br"); (err != nil) != fails {
+			t.Errorf("%d after one was closed: %v", i+1, err)
+		}
+	}
+}
+
 func TestWhatIsText(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"text/plain", "Text/HTML; charset=utf-8", "application/json", "application/problem+json", "application/x-ndjson", "message/http",

@@ -27,6 +27,7 @@ type Vault struct {
 	mu sync.RWMutex // of held.value
 
 	kept atomic.Int64 // bytes of bodies that are to be signed
+	wide atomic.Int64 // answers that are being unpacked by large decoders
 }
 
 // held is one secret and its placeholder.

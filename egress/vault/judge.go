@@ -419,7 +419,7 @@ func (g *Grant) Apply(out *http.Request, path string) error {
 	}
 	out.Header.Del("Sec-Websocket-Extensions") // what is packed cannot be looked through
 	out.Trailer = nil                          // nobody looks through it
-	limitEncodings(out.Header)
+	g.vault.limitEncodings(out.Header)
 	g.guard(out)
 	made, err := g.sign.apply(out, path)
 	if made != "" { // whoever has it can repeat the request from elsewhere

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
@@ -19,12 +20,22 @@ import (
 // that decoders take 8 MiB).
 const zstdWindow = 8 << 20
 
-// encodings are the content codings that answers can be looked through in.
-var encodings = []string{"gzip", "deflate", "br", "zstd", "identity"}
+// maxWide bodies at once are unpacked whose decoders may take megabytes each: up
+// to 16 MiB of br (RFC 7932 9.1), and zstdWindow.
+const maxWide = 32
 
-// limitEncodings asks a server for nothing that could not be looked through.
-func limitEncodings(h http.Header) {
+// encodings are the content codings that answers can be looked through in; the
+// last two are wide.
+var encodings = []string{"gzip", "deflate", "identity", "br", "zstd"}
+
+// limitEncodings asks a server for nothing that could not be looked through, and
+// for nothing wide while there is much of it.
+func (v *Vault) limitEncodings(h http.Header) {
 	var keep []string
+	encodings := encodings
+	if v.wide.Load() >= maxWide/2 {
+		encodings = encodings[:3]
+	}
 	for _, field := range h.Values("Accept-Encoding") {
 		for part := range strings.SplitSeq(field, ",") {
 			name, _, _ := strings.Cut(part, ";")
@@ -63,11 +74,11 @@ func (g *Grant) Answer(resp *http.Response) error {
 		resp.Request != nil && resp.Request.Method == http.MethodHead || !isText(resp.Header.Values("Content-Type")) {
 		return nil
 	}
-	decoded, err := decode(resp.Header.Values("Content-Encoding"), body)
+	decoded, err := g.vault.decode(resp.Header.Values("Content-Encoding"), body)
 	if err != nil {
 		return err
 	}
-	resp.Body = &trailed{&masked{g.signature.Reader(g.vault.values.Reader(decoded)), body}, g, resp}
+	resp.Body = &trailed{&masked{g.signature.Reader(g.vault.values.Reader(decoded)), decoded}, g, resp}
 	resp.Header.Del("Content-Encoding")
 	resp.Header.Del("Content-Length")
 	resp.Header.Del("Digest")
@@ -166,8 +177,9 @@ func isTextual(kind string) bool {
 
 // decode undoes content codings. A body without a byte stays one: of answers
 // that have none, such as 304, the fields may speak of one.
-func decode(fields []string, body io.Reader) (io.Reader, error) {
+func (v *Vault) decode(fields []string, body io.ReadCloser) (io.ReadCloser, error) {
 	var open func(io.Reader) (io.Reader, error)
+	wide := false
 	switch coding := strings.ToLower(strings.TrimSpace(strings.Join(fields, ","))); coding {
 	case "", "identity":
 		return body, nil
@@ -176,24 +188,42 @@ func decode(fields []string, body io.Reader) (io.Reader, error) {
 	case "deflate":
 		open = inflate
 	case "br":
-		open = func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil }
+		open, wide = func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil }, true
 	case "zstd":
-		open = func(r io.Reader) (io.Reader, error) {
-			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
-		}
+		open, wide = func(r io.Reader) (io.Reader, error) {
+			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		}, true
 	default:
 		return nil, fmt.Errorf("the answer is encoded as %s, which was not asked for and cannot be looked through", clip(coding))
 	}
-	return &lazy{open: open, packed: bufio.NewReader(body)}, nil
+	l := &lazy{open: open, packed: bufio.NewReader(body), body: body}
+	if wide {
+		if v.wide.Add(1) > maxWide {
+			v.wide.Add(-1)
+			return nil, fmt.Errorf("%d answers packed as br or zstd are being unpacked, which is the most there may be: ask for gzip", maxWide)
+		}
+		l.release = sync.OnceFunc(func() { v.wide.Add(-1) })
+	}
+	return l, nil
 }
 
 // lazy is a decoder that reads its header when it is read, and not before: a
 // server may send the head of an answer long before its body.
 type lazy struct {
-	open   func(io.Reader) (io.Reader, error)
-	packed *bufio.Reader
-	r      io.Reader
-	err    error // from before r was made
+	open    func(io.Reader) (io.Reader, error)
+	packed  *bufio.Reader
+	body    io.Closer
+	release func() // gives its place back; nil without one
+	r       io.Reader
+	err     error // from before r was made
+}
+
+// Close ends reads and gives back what the decoder has.
+func (l *lazy) Close() error {
+	if l.release != nil {
+		l.release()
+	}
+	return l.body.Close()
 }
 
 func (l *lazy) Read(p []byte) (int, error) {
