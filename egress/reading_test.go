@@ -36,13 +36,15 @@ type registries struct {
 type seen struct {
 	what string // such as GET github.com/a?b, with the body after a space where it has one
 	head http.Header
+
+	after http.Header // trailers
 }
 
 func (r *registries) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	b, _ := io.ReadAll(q.Body)
 	what := strings.TrimSpace(q.Method + " " + q.Host + q.RequestURI + " " + string(b))
 	r.mu.Lock()
-	r.seen = append(r.seen, seen{what, q.Header})
+	r.seen = append(r.seen, seen{what, q.Header, q.Trailer})
 	r.mu.Unlock()
 	fmt.Fprint(w, "served")
 }
@@ -197,6 +199,16 @@ func TestBundlePublishing(t *testing.T) {
 			t.Errorf("%s: it arrived: %+v", c.what, got)
 		}
 	}
+	// Also a body of which nothing says how long it is.
+	for _, http2 := range []bool{true, false} {
+		client := inside(t, r.ns, &tls.Config{RootCAs: r.trust.RootCAs})
+		client.Transport.(*http.Transport).ForceAttemptHTTP2 = http2
+		q, _ := http.NewRequest("GET", "https://registry.npmjs.org/left-pad", struct{ io.Reader }{strings.NewReader("data")})
+		res, err := client.Do(q)
+		if text := body(t, res, err); err == nil && (res.StatusCode != 403 || (res.ProtoMajor == 2) != http2) || len(r.arrived()) > 0 {
+			t.Errorf("a body without an end: %s %d %q", res.Proto, res.StatusCode, text)
+		}
+	}
 	for _, bundle := range []string{"npm", "pypi", "github-read", "go"} {
 		r.rec.wait(t, func(a egress.Attempt) bool {
 			return a.Verdict == "deny" && a.Rule == "bundles."+bundle && strings.Contains(a.Reason, "no rule allows")
@@ -249,6 +261,21 @@ func TestBundleGit(t *testing.T) {
 	}
 }
 
+// What git sends ends with its body: no fields come after it.
+func TestBundleTrailers(t *testing.T) {
+	t.Parallel()
+	r := registriesFor(t, policy.Document{Bundles: []string{"github-read"}})
+	q, _ := http.NewRequest("POST", "https://github.com/acme/tool/git-upload-pack", struct{ io.Reader }{strings.NewReader("0000")})
+	q.Trailer = http.Header{"X-Data": {"theirs"}}
+	res, err := r.client.Do(q)
+	if text := body(t, res, err); err != nil || res.StatusCode != 200 {
+		t.Fatalf("%v %q", err, text)
+	}
+	if got := r.arrived(); len(got) != 1 || len(got[0].after) != 0 || got[0].what != "POST github.com/acme/tool/git-upload-pack 0000" {
+		t.Errorf("it was asked %+v", got)
+	}
+}
+
 // Where Debian's servers are spoken to without TLS, directly or by the proxy, the
 // same holds; ports of anything else are closed.
 func TestBundleWithoutTLS(t *testing.T) {
@@ -268,6 +295,16 @@ func TestBundleWithoutTLS(t *testing.T) {
 				t.Errorf("%s: %s: %d %q", what, request, status, said)
 			}
 		}
+	}
+	tunnelled := inside(t, r.ns, &tls.Config{RootCAs: r.trust.RootCAs})
+	tunnelled.Transport.(*http.Transport).Proxy = proxied.Transport.(*http.Transport).Proxy
+	r.client = tunnelled
+	status, said := r.send(t, "GET https://pypi.org/simple/", "", "Authorization", "Basic dGhlaXJz")
+	if got := r.arrived(); status != 200 || len(got) != 1 || got[0].head.Get("Authorization") != "" {
+		t.Errorf("by CONNECT: %d %q, it was asked %+v", status, said, got)
+	}
+	if status, said := r.send(t, "POST https://pypi.org/legacy/", "file"); status != 403 || len(r.arrived()) != 0 {
+		t.Errorf("by CONNECT: %d %q", status, said)
 	}
 	if status, _ := r.send(t, "GET http://pypi.org/simple/", ""); status == 200 {
 		t.Error("pypi.org without TLS was reached")
