@@ -23,7 +23,7 @@ func (o opened) Create(ctx context.Context, s sandbox.Spec) (sandbox.Info, error
 func TestPromptOfTheNetwork(t *testing.T) {
 	t.Parallel()
 	for want, d := range map[string]policy.Document{
-		"The network is closed: nothing outside the sandbox can be reached. Do not try":                                                                                {},
+		"The network is closed: nothing outside the sandbox can be reached. Do not try": {},
 		"but what the host's policy opens: it allows pypi.org on port 443 (https), methods GET, HEAD; it allows files.pythonhosted.org on port 443 (https), methods GET, HEAD. What it does not open is refused": {Bundles: []string{"pypi"}},
 		"it asks about db.example.com on port 5432 (tcp); it denies *.evil.example; it asks about everything else.": {Default: "ask", Rules: []policy.Rule{
 			{Host: "db.example.com", Ports: []int{5432}, Proto: "tcp", Action: "ask"}, {Host: "*.evil.example", Action: "deny"}}},
