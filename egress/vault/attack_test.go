@@ -215,7 +215,7 @@ func TestSignedBodiesBounded(t *testing.T) {
 	v := vaultOf(t, one("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", Binding{Host: "s3.example.org", As: AWS4, AccessKey: "AKIDEXAMPLE"}))
 	try := func(ctx context.Context) error {
 		r, _ := http.NewRequestWithContext(ctx, "PUT", "https://s3.example.org/x", strings.NewReader(strings.Repeat("x", 10<<20)))
-		_, err := v.payloadOf(r, false)
+		_, err := v.payloadOf(r, false, "s3")
 		return err
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,32 @@ const (
 	maxSignedBodies = 64 << 20
 )
 
+// spelling is how a path stands in what is signed: as it is sent, which is S3's
+// way, or encoded once more, which is that of all others, of which some clear
+// empty and dot segments away first.
+type spelling int
+
+const (
+	asSent spelling = iota
+	encoded
+	cleared
+	spellings
+)
+
+func (s spelling) of(p string) string {
+	if s == asSent {
+		return p
+	}
+	if s == cleared {
+		clean := path.Clean("/" + p)
+		if strings.HasSuffix(p, "/") && clean != "/" {
+			clean += "/"
+		}
+		p = clean
+	}
+	return awsEscape(p, true)
+}
+
 // signing is a request's signature.
 type signing struct {
 	scope     []string // date, region, service, aws4_request
@@ -42,7 +69,7 @@ type signing struct {
 	inQuery   bool
 	payload   string // hash of the body, or what stands for it
 	host      string
-	escaped   bool // the path was encoded once more, as all services but S3 have it
+	spelling  spelling // of the path
 
 	keyID  string
 	secret string
@@ -58,7 +85,7 @@ func (q *request) signature(r *http.Request, b *bound) error {
 	if s.keyID != b.AccessKey {
 		return refuse(RuleForeign, "the request is signed with another access key than that of %s", b.of.name)
 	}
-	if s.payload, err = q.vault.payloadOf(r, s.inQuery); err != nil {
+	if s.payload, err = q.vault.payloadOf(r, s.inQuery, s.scope[2]); err != nil {
 		return err
 	}
 	if !s.matches(r, q.path, b.of.placeholder) {
@@ -127,14 +154,14 @@ func parseSignature(r *http.Request, field string) (*signing, error) {
 
 // payloadOf is what a signature has of the body. Where the request does not say
 // it, it is the hash of the body, which is kept meanwhile.
-func (v *Vault) payloadOf(r *http.Request, inQuery bool) (string, error) {
+func (v *Vault) payloadOf(r *http.Request, inQuery bool, service string) (string, error) {
 	if said := r.Header.Get("X-Amz-Content-Sha256"); said != "" {
 		if strings.HasPrefix(said, "STREAMING-"+awsAlgorithm) {
 			return "", refuse(RuleForm, "the chunks of the body are signed one by one, which cannot be made again: have the client send an unsigned payload")
 		}
 		return said, nil
 	}
-	if inQuery {
+	if inQuery && strings.HasPrefix(service, "s3") { // for others it is the body's, which is mostly empty
 		return awsUnsigned, nil
 	}
 	var body []byte
@@ -188,7 +215,7 @@ type kept struct {
 // matches reports whether the signature was made with a key, and learns how the
 // client encodes paths.
 func (s *signing) matches(r *http.Request, path, key string) bool {
-	for _, s.escaped = range []bool{false, true} {
+	for s.spelling = range spellings {
 		made, err := s.make(r, path, r.URL.RawQuery, key)
 		if err == nil && hmac.Equal([]byte(made), []byte(s.signature)) {
 			return true
@@ -216,9 +243,7 @@ func (s *signing) make(r *http.Request, path, query, key string) (string, error)
 
 // canonical is the text of a request that is signed.
 func (s *signing) canonical(r *http.Request, path, query string) (string, error) {
-	if s.escaped {
-		path = awsEscape(path, true)
-	}
+	path = s.spelling.of(path)
 	q, err := s.canonicalQuery(query)
 	if err != nil {
 		return "", err
@@ -293,6 +318,11 @@ func awsEscape(s string, path bool) string {
 func (s *signing) apply(out *http.Request, path string) (string, error) {
 	if s == nil {
 		return "", nil
+	}
+	if !s.inQuery { // what was taken out of the request is not signed; a query has its names from before
+		s.signed = slices.DeleteFunc(s.signed, func(name string) bool {
+			return name != "host" && name != "content-length" && len(out.Header.Values(name)) == 0
+		})
 	}
 	made, err := s.make(out, path, out.URL.RawQuery, s.secret)
 	if err != nil {

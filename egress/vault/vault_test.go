@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -313,7 +315,7 @@ func TestSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.payload, err = new(Vault).payloadOf(r, false); err != nil {
+	if s.payload, err = new(Vault).payloadOf(r, false, "iam"); err != nil {
 		t.Fatal(err)
 	}
 	if !s.matches(r, "/", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY") {
@@ -321,6 +323,56 @@ func TestSignature(t *testing.T) {
 	}
 	if s.matches(r, "/", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEZ") {
 		t.Error("another key makes the same signature")
+	}
+}
+
+// Other services than S3 have paths encoded once more, some clear segments away
+// first, and what is signed in a query is the body. A field that is taken out of a
+// request is not said to be signed.
+func TestSignsForOtherServices(t *testing.T) {
+	t.Parallel()
+	const key, id = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "AKIDEXAMPLE"
+	empty := fmt.Sprintf("%x", sha256.Sum256(nil))
+	for name, c := range map[string]struct {
+		path     string
+		spelling spelling
+		inQuery  bool
+		cookie   bool
+	}{"as it is": {"/a", encoded, false, false}, "encoded": {"/a%20b", encoded, false, false}, "cleared": {"/a//b/./c/../d%20e/", cleared, false, false},
+		"in a query": {"/", encoded, true, false}, "a field less": {"/", encoded, false, true}} {
+		v := vaultOf(t, one(key, Binding{Host: "svc.example.org", As: AWS4, AccessKey: id}))
+		signed := func(secretKey string, cookie bool) *http.Request {
+			r, _ := http.NewRequest("GET", "https://svc.example.org"+c.path+"?Action=List", nil)
+			s := &signing{scope: []string{"20150830", "us-east-1", "sts", "aws4_request"}, date: "20150830T123600Z", signed: []string{"host"}, host: r.Host,
+				payload: empty, keyID: id, secret: secretKey, inQuery: c.inQuery, spelling: c.spelling}
+			if cookie {
+				r.Header.Set("Cookie", "a=b")
+				s.signed = []string{"cookie", "host"}
+			}
+			if c.inQuery {
+				r.URL.RawQuery += "&X-Amz-Algorithm=" + awsAlgorithm + "&X-Amz-Credential=" + url.QueryEscape(id+"/"+strings.Join(s.scope, "/")) +
+					"&X-Amz-Date=" + s.date + "&X-Amz-SignedHeaders=host"
+				made, err := s.make(r, r.URL.EscapedPath(), r.URL.RawQuery, secretKey)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.URL.RawQuery += "&X-Amz-Signature=" + made
+				return r
+			}
+			r.Header.Set("X-Amz-Date", s.date)
+			if _, err := s.apply(r, r.URL.EscapedPath()); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		out, _, err := carried(v, Target{"svc.example.org", 443}, signed(v.Environment()["KEY"], c.cookie))
+		if err != nil {
+			t.Error(name, err)
+			continue
+		}
+		if want := signed(key, false); out.URL.RawQuery != want.URL.RawQuery || out.Header.Get("Authorization") != want.Header.Get("Authorization") {
+			t.Errorf("%s: %q %v, want %v", name, out.URL.RawQuery, out.Header, want.Header)
+		}
 	}
 }
 
