@@ -37,7 +37,7 @@ func reduce(out *http.Request) (credentials []string) {
 		case name == "User-Agent":
 			agent, _, _ := strings.Cut(out.Header.Get(name), " ")
 			if !product.MatchString(agent) {
-				agent = "" // net/http sends none then
+				agent = "rein" // some servers want one
 			}
 			out.Header[name] = []string{agent}
 		default:

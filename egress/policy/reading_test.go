@@ -1,6 +1,8 @@
 package policy_test
 
 import (
+	"net/url"
+	"path"
 	"strings"
 	"testing"
 
@@ -134,4 +136,36 @@ func TestBundleBesideRules(t *testing.T) {
 	if v := p.HTTP("deb.debian.org", 80, "deb.debian.org", "POST", "/debian/dists/x"); v.Allowed() {
 		t.Errorf("%+v", v)
 	}
+}
+
+// Whatever a path and a query are, what passes is of the repository, as servers
+// read it, and is no push.
+func FuzzReading(f *testing.F) {
+	for _, s := range []string{"/acme/tool", "/acme/tool.git/info/refs", "/acme/tool/git-upload-pack", "/acme/tool/..%2f..%2fother", "/ACME/Tool/%69nfo/refs", "/acme/tool/git-receive-pack", "//acme/tool", "/acme/tool/a%2fb"} {
+		f.Add("GET", s, "service=git-upload-pack", false)
+		f.Add("POST", s, "", true)
+	}
+	p, err := policy.Compile(policy.Document{Bundles: []string{"github:acme/tool"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, method, target, query string, body bool) {
+		v := p.Decide(policy.Request{Stage: policy.AtHTTP, Name: "github.com", Port: 443, Host: "github.com", Method: method, Path: target, Query: query, Body: body, Secure: true})
+		if !v.Allowed() {
+			return
+		}
+		target, _, _ = strings.Cut(target, "?")
+		plain, err := url.PathUnescape(target)
+		if err != nil || !v.Reads {
+			t.Fatalf("%s %q: %v, %+v", method, target, err, v)
+		}
+		read := strings.ToLower(path.Clean(plain))
+		if read != "/acme/tool" && read != "/acme/tool.git" && !strings.HasPrefix(read, "/acme/tool/") && !strings.HasPrefix(read, "/acme/tool.git/") {
+			t.Fatalf("%s %q is read as %q", method, target, read)
+		}
+		fetch := method == "POST" && strings.HasSuffix(target, "/git-upload-pack") && query == ""
+		if !fetch && (body || method != "GET" && method != "HEAD") || strings.HasSuffix(read, "/info/refs") && query != "service=git-upload-pack" {
+			t.Fatalf("%s %q ? %q, body %v", method, target, query, body)
+		}
+	})
 }
