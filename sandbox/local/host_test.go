@@ -46,7 +46,7 @@ func TestPlanCgroup(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	refused := errors.New("operation not permitted")
-	good := hostFacts{MaxUserNamespaces: "100", Landlock: true}
+	good := hostFacts{MaxUserNamespaces: "100", Landlock: true, Filter: true}
 	with := func(change func(*hostFacts)) hostFacts { f := good; change(&f); return f }
 	for _, tc := range []struct {
 		name   string
@@ -64,6 +64,7 @@ func TestProblems(t *testing.T) {
 		{"in a container", with(func(f *hostFacts) { f.Namespaces = refused }), "--security-opt", true},
 		{"no tun", with(func(f *hostFacts) { f.Tun = errors.New("no such file") }), "modprobe tun", false},
 		{"no landlock", with(func(f *hostFacts) { f.Landlock = false }), "landlock", false},
+		{"no filter", with(func(f *hostFacts) { f.Filter = false }), "amd64", false},
 		{"broken runtime", with(func(f *hostFacts) { f.Runtime = errors.New("exec format error") }), "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

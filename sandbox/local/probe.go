@@ -25,6 +25,7 @@ type hostFacts struct {
 	AppArmorRestricts string // kernel.apparmor_restrict_unprivileged_userns, where it has it
 	Tun               error  // opening /dev/net/tun
 	Landlock          bool
+	Filter            bool  // keeperFilter is for this architecture
 	Namespaces        error // what happened when the namespaces were really made
 	Runtime           error // what happened when the runtime was asked its version
 	Keep              string
@@ -53,6 +54,7 @@ func staticFacts() hostFacts {
 	// landlock_create_ruleset(2) with LANDLOCK_CREATE_RULESET_VERSION.
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1)
 	f.Landlock = errno == 0 && version > 0
+	f.Filter = keeperFilter() != nil
 	return f
 }
 
@@ -92,6 +94,9 @@ func problemsOf(f hostFacts) []sandbox.Problem {
 	}
 	if !f.Landlock {
 		add(false, "boot with landlock in the lsm= list", "the kernel has no landlock: the keeper keeps its view of the file system")
+	}
+	if !f.Filter {
+		add(false, "run on amd64 or arm64", "the keeper's system calls are not filtered on this architecture")
 	}
 	return ps
 }
