@@ -50,6 +50,7 @@ func Do(ctx context.Context, o Options, w Worker) (*Report, error) {
 	ctx, traced := r.traced(ctx)
 	r.outside = ctx
 	out, err := r.run(ctx, w)
+	r.withdraw(ctx)
 	return traced(r.end(out, err))
 }
 
@@ -140,6 +141,7 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 		return r.unready(ctx, work, reasonOf(err, Failed), "the inputs could not be copied in", "the inputs were copied in", err)
 	}
 	defer r.closeOutput()
+	defer r.keepFresh(work)()
 	ended := r.renewer.start(work, stop)
 	out, err = r.work(work, w)
 	stop(nil)
@@ -222,7 +224,7 @@ func (r *runner) finishedFor(done <-chan struct{}) bool {
 }
 
 func (r *runner) create(ctx context.Context) error {
-	spec := r.o.Target.Spec
+	spec := r.spec()
 	spec.Network = r.networkNow()
 	lease := r.o.Lease.Lease(r.o.Limits, time.Now(), r.tree.Deadline())
 	spec.TTL = lease.TTL()

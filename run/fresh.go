@@ -32,7 +32,7 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 	if err != nil {
 		return nil, end, err
 	}
-	spec := r.o.Target.Spec
+	spec := r.spec()
 	r.mu.Lock()
 	changes := len(r.report.NetworkChanges)
 	r.mu.Unlock()

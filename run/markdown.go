@@ -42,7 +42,8 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 | tokens | {{.Tokens.Total}}{{if .Tokens.Estimated}} (partly estimated){{end}}: {{.Tokens.Input}} in, {{.Tokens.Output}} out{{if .Tokens.CostUSD}}; ${{printf "%.4f" .Tokens.CostUSD}}{{end}}{{if .Tokens.PriceSource}} (price: {{.Tokens.PriceSource}}){{end}} |
 | sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.ImageDigest}} ({{.}}){{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
 | clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{line .Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
-| files | {{code .Dir}} |
+{{range .Revocations}}| key of {{line .Secret}} | {{line .Says}}, {{ms .DurationMS}}{{if .Orphan}}; the rein that had it made had been ended{{end}}{{if not .OK}}{{with .Output}}: {{line .}}{{end}}{{end}} |
+{{end}}| files | {{code .Dir}} |
 {{if .Brake}}
 Stopped by **{{.Brake.Limit}}**: {{.Brake.Amounts}}.{{if .Brake.Flag}} {{code .Brake.Flag}} raises it.{{end}}
 {{end}}{{if not (braked .)}}{{if .Error}}

@@ -45,6 +45,7 @@ type record struct {
 	net    *NetworkEnd
 	output outputRecord
 
+	revoked []Revocation    // by processes that were ended
 	network []NetworkChange // made while it worked
 	steered bool            // the network's policy was to be changed
 
@@ -204,6 +205,11 @@ func (rec *record) takeJudged(r audit.Record) error {
 		if end.Copy != (audit.Head{}) {
 			rec.net = &end
 		}
+	case audit.KindSecretRevoked:
+		var v Revocation
+		err := json.Unmarshal(r.Data, &v)
+		rec.revoked = append(rec.revoked, v)
+		return err
 	case audit.KindOutputIntent, audit.KindOutput:
 		return rec.output.take(r)
 	case audit.KindArtifact:

@@ -73,6 +73,8 @@ type Report struct {
 	Unfetched []Skipped   `json:"artifacts_unfetched,omitempty"`
 	Output    *OutputInfo `json:"output,omitempty"`
 	Cleanup   Cleanup     `json:"cleanup"`
+	// Revocations are the keys that were made for the run, and their withdrawal.
+	Revocations []Revocation `json:"keys_withdrawn,omitempty"`
 
 	// Approvals is nil when nothing was asked and no rule forbade anything.
 	Approvals *Approvals `json:"approvals,omitempty"`

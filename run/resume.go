@@ -64,6 +64,7 @@ func Resume(ctx context.Context, o Options, w Resumer) (*Report, error) {
 	ctx, traced := r.traced(ctx)
 	r.outside = ctx
 	out, err := r.resume(ctx, w, rec)
+	r.withdraw(ctx)
 	return traced(r.end(out, err))
 }
 
@@ -107,7 +108,7 @@ func reopen(o Options) (_ *runner, _ *record, err error) {
 		return nil, nil, err
 	}
 	r.skeleton()
-	r.report.NetworkChanges = rec.network
+	r.report.NetworkChanges, r.report.Revocations = rec.network, rec.revoked
 	return r, rec, r.recordResumption(rec)
 }
 
@@ -212,6 +213,8 @@ func (r *runner) resume(ctx context.Context, w Resumer, rec *record) (out Outcom
 		return r.compose(ctx, w, rec, err)
 	}
 	defer r.destroy(ctx)
+	r.secretsAgain(ctx)
+	defer r.keepFresh(work)()
 	r.clearBeside(ctx, rec)
 	if err := errors.Join(r.restoreInputs(*rec.inputs), r.removeHalves()); err != nil {
 		return r.explain(ctx, work, Outcome{Reason: Failed, Detail: "the inputs are no longer known"}, err), err

@@ -71,6 +71,9 @@ type Options struct {
 	// because the sandbox is the boundary.
 	Approval *Approval
 
+	// Secrets is where the secrets of Target.Spec are from.
+	Secrets Secrets
+
 	// StateDir holds runs/; it is created with mode 0700.
 	StateDir string
 	// Masker masks what is recorded, reported and sent to a model.

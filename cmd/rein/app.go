@@ -35,6 +35,7 @@ type app struct {
 	configPath   string
 	keyless      bool           // nobody is asked anything: keys are not read
 	providerKeys []secret.Value // those read so far
+	minted       minting        // those that are to be withdrawn
 }
 
 const rootHelp = `rein runs an AI agent's tool calls inside a sandbox, under hard limits, and
@@ -52,7 +53,7 @@ from the directory you work in.`
 func (a *app) command() *cobra.Command {
 	root := group("rein", "run an agent's tool calls in a sandbox, under limits, with proof", rootHelp,
 		a.runCommand(), a.runsCommand(), a.sandboxCommand(), a.imageCommand(), a.probeCommand(), a.labCommand(), a.labProbeCommand(), a.egressCommand(),
-		a.configCommand(), a.modelServerCommand(), a.versionCommand())
+		a.configCommand(), a.modelServerCommand(), a.custodianCommand(), a.versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = buildVersion().Version
 	root.SetVersionTemplate("rein {{.Version}}\n")

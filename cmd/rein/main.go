@@ -106,6 +106,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	a.withdrawLeft(ctx)
 	if err == nil {
 		return exitOK
 	}

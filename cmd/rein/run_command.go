@@ -220,7 +220,7 @@ func (a *app) runOptions(cmd *cobra.Command, f *runFlags, task string) (o run.Op
 		return o, nil, err
 	}
 	return run.Options{
-		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target, secrets...)}, Limits: limits,
+		Task: task, Provider: provider, Target: run.Target{Name: name, Spec: specOf(target, secrets...)}, Secrets: a.secretsOf(file.Config, target), Limits: limits,
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Retry: checked.retry, Output: checked.output,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: f.noTranscript,
 		Search: file.Config.Search, Sessions: tool.Sessions{Max: file.Config.Sessions.Max, Calls: file.Config.Sessions.Calls, Age: time.Duration(file.Config.Sessions.Age)},
@@ -308,6 +308,10 @@ func configHash(settings ...any) (string, error) {
 func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags) error {
 	a.sweep(ctx, o.Provider)
 	o.Notices = append(o.Notices, a.unattended(o)...)
+	if o.ID == "" {
+		o.ID = run.NewID()
+	}
+	a.minted.of(filepath.Join(o.StateDir, "runs", o.ID))
 	p := a.newProgress()
 	a.shown, o.Events = p, p.event
 	report, err := doing(f)(ctx, o, w)

@@ -26,7 +26,7 @@ beginning of it, or "last".`
 func (a *app) runsCommand() *cobra.Command {
 	return group("runs", "what runs left behind: reports, records, patches", runsHelp,
 		a.runsListCommand(), a.runsShowCommand(), a.runsReportCommand(), a.runsVerifyCommand(), a.runsApplyCommand(),
-		a.runsLimitCommand(), a.runsAllowCommand(), a.runsDenyCommand(), a.runsApproveCommand(), a.runsStopCommand(),
+		a.runsLimitCommand(), a.runsAllowCommand(), a.runsDenyCommand(), a.runsApproveCommand(), a.runsStopCommand(), a.runsRotateCommand(),
 		a.runsResumeCommand(), a.runsReplayCommand(), a.runsPruneCommand())
 }
 

@@ -26,7 +26,7 @@ or, from six characters on, a beginning that no other has.`
 func (a *app) sandboxCommand() *cobra.Command {
 	return group("sandbox", "sandboxes outside a run", sandboxHelp,
 		a.sandboxCreateCommand(), a.sandboxListCommand(), a.sandboxExecCommand(), a.sandboxShellCommand(), a.sandboxCopyCommand(),
-		a.sandboxPauseCommand(), a.sandboxResumeCommand(), a.sandboxKillCommand(), a.sandboxGCCommand())
+		a.sandboxPauseCommand(), a.sandboxResumeCommand(), a.sandboxRotateCommand(), a.sandboxKillCommand(), a.sandboxGCCommand())
 }
 
 // place says which target a command is about, and what is otherwise in it.
@@ -39,6 +39,17 @@ type place struct {
 func (p *place) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.target, "target", "", "`NAME` of a target of the configuration")
 	cmd.Flags().StringVar(&p.runtime, "runtime", "", "OCI `RUNTIME`: gvisor, runc, or a path")
+}
+
+// args are the flags again, for another process.
+func (p *place) args() (out []string) {
+	if p.target != "" {
+		out = append(out, "--target", p.target)
+	}
+	if p.runtime != "" {
+		out = append(out, "--runtime", p.runtime)
+	}
+	return out
 }
 
 // makingFlags are for commands that make a sandbox.
@@ -193,6 +204,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.minted.place = p.args()
 			secrets, err := a.vaultSecrets(cmd.Context(), h.file.Config, h.target)
 			if err != nil {
 				return err
@@ -252,6 +264,9 @@ func (a *app) create(ctx context.Context, h *host, spec sandbox.Spec, asJSON boo
 	defer func() { err = errors.Join(err, sb.Close()) }()
 	after := h.logPath(sb.ID())
 	if err := errors.Join(os.MkdirAll(filepath.Dir(after), 0o700), os.Rename(before, after)); err != nil {
+		return errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
+	}
+	if err := a.minted.outlive(sb.ID()); err != nil {
 		return errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
 	}
 	info := sb.Info()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/egress/vault"
+	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/secret"
 )
 
@@ -31,6 +32,12 @@ func (a *app) readKey(ctx context.Context, name string, k config.Key) (secret.Va
 
 // readSecret is readKey of what the configuration has under another key.
 func (a *app) readSecret(ctx context.Context, name, under string, k config.Key) (secret.Value, error) {
+	return a.readFrom(ctx, name, under, config.Secret{Env: k.Env, File: k.File, Command: k.Command}, false)
+}
+
+// readFrom reads a secret. alone: nobody may be asked anything.
+func (a *app) readFrom(ctx context.Context, name, under string, s config.Secret, alone bool) (secret.Value, error) {
+	k := s.Key()
 	var text string
 	switch {
 	case a.keyless:
@@ -47,20 +54,22 @@ func (a *app) readSecret(ctx context.Context, name, under string, k config.Key) 
 			return secret.Value{}, usage(hintOr(err, "check the path under file: in the configuration"), "no key for %s: %s", name, err)
 		}
 	case len(k.Command) > 0:
-		out, err := a.keyCommand(ctx, k.Command)
-		if err != nil {
+		var err error
+		if text, err = a.made(ctx, name, s, alone); err != nil {
 			return secret.Value{}, usage("run the command by hand to see what it says", "no key for %s: %s: %s", name, k.Command[0], err)
 		}
-		text = out
 	default:
 		return secret.Value{}, nil
 	}
-	value := strings.TrimSpace(text)
+	value := trimmed(text)
 	if why := notAKey(text, value); why != "" {
 		return secret.Value{}, usage("the "+k.String()+" must be the key alone", "no key for %s: the %s %s", name, k, why)
 	}
 	return secret.New(name, value), nil
 }
+
+// trimmed is a key without the space around it.
+func trimmed(text string) string { return strings.TrimSpace(text) }
 
 // notAKey says what keeps a text, trimmed to value, from being a key; "" is
 // nothing. It shows none of it.
@@ -99,9 +108,19 @@ func readKeyFile(path string) (string, error) {
 	return string(data), err
 }
 
+// made is what the command of a secret prints.
+func (a *app) made(ctx context.Context, name string, s config.Secret, alone bool) (string, error) {
+	if len(s.Revoke) > 0 {
+		return a.mint(ctx, name, s, alone)
+	}
+	var out bytes.Buffer
+	err := a.keyCommand(ctx, s.Command, &out, alone)
+	return out.String(), err
+}
+
 // keyCommand runs the host's own program for a secret. Its standard error goes
-// to the user, since it may ask for a password there.
-func (a *app) keyCommand(ctx context.Context, argv []string) (string, error) {
+// to the user, since it may ask for a password there; not of one that is alone.
+func (a *app) keyCommand(ctx context.Context, argv []string, to io.Writer, alone bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -109,20 +128,22 @@ func (a *app) keyCommand(ctx context.Context, argv []string) (string, error) {
 	for k, v := range a.env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	var out bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, &out, a.err.Writer
+	cmd.Stdout = to
+	if !alone {
+		cmd.Stdin, cmd.Stderr = a.in, a.err.Writer
+	}
 	err := cmd.Run()
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return "", fmt.Errorf("no answer within %s", keyTimeout)
+		return fmt.Errorf("no answer within %s", keyTimeout)
 	}
-	return out.String(), err
+	return err
 }
 
 // vaultSecrets reads the secrets of a target. They are masked from then on.
 func (a *app) vaultSecrets(ctx context.Context, c config.Config, t config.Target) ([]vault.Secret, error) {
 	list := c.SecretsOf(t)
 	for i, s := range list {
-		value, err := a.readSecret(ctx, s.Name, "secrets: "+s.Name+":", c.Secrets[s.Name].Key())
+		value, err := a.vaultSecret(ctx, c, s.Name, false)
 		if err != nil {
 			return nil, err
 		}
@@ -130,6 +151,28 @@ func (a *app) vaultSecrets(ctx context.Context, c config.Config, t config.Target
 		a.providerKeys = append(a.providerKeys, value)
 	}
 	return list, nil
+}
+
+// vaultSecret reads one secret that sandboxes have placeholders of.
+func (a *app) vaultSecret(ctx context.Context, c config.Config, name string, alone bool) (secret.Value, error) {
+	return a.readFrom(ctx, name, "secrets: "+name+":", c.Secrets[name], alone)
+}
+
+// secretsOf is where a run has its secrets from.
+func (a *app) secretsOf(c config.Config, t config.Target) run.Secrets {
+	refresh := map[string]time.Duration{}
+	for _, name := range t.Secrets {
+		if every := c.Secrets[name].Refresh; every > 0 {
+			refresh[name] = time.Duration(every)
+		}
+	}
+	return run.Secrets{Refresh: refresh, Revoke: a.minted.withdraw, Read: func(ctx context.Context, name string) (secret.Value, error) {
+		if c.Secrets[name].Env != "" {
+			return secret.Value{}, usage("rein runs rotate --stdin, or name a file: or command: in the configuration",
+				"the secret %s is of the environment variable %s, which is the same for as long as rein runs", name, c.Secrets[name].Env)
+		}
+		return a.vaultSecret(ctx, c, name, true)
+	}}
 }
 
 // secrets are those of a target, and the masker that knows them and more.

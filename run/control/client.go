@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/secret"
 )
 
 // ErrNotRunning says that no process serves the run: it has ended, or died.
@@ -92,8 +93,18 @@ func (c *Client) Deny(ctx context.Context, h Host) (ch NetworkChange, err error)
 	return ch, err
 }
 
-// answering bounds a request without a deadline of its own.
-const answering = 15 * time.Second
+// Rotate changes a secret to a value; the zero Value: to what it is now where the
+// run has it from, which may be a program that takes a while.
+func (c *Client) Rotate(ctx context.Context, name string, value secret.Value) error {
+	return c.do(ctx, Request{Method: MethodRotate, Secret: name, Value: value.Reveal()}, nil)
+}
+
+// answering bounds a request without a deadline of its own, and reading one that
+// has the run read a secret.
+const (
+	answering = 15 * time.Second
+	reading   = 75 * time.Second
+)
 
 func (c *Client) do(ctx context.Context, r Request, into any) error {
 	r.V = Version
@@ -102,6 +113,9 @@ func (c *Client) do(ctx context.Context, r Request, into any) error {
 		return err
 	}
 	end := time.Now().Add(answering)
+	if r.Method == MethodRotate {
+		end = time.Now().Add(reading)
+	}
 	if at, ok := ctx.Deadline(); ok && at.Before(end) {
 		end = at
 	}

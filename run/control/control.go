@@ -14,6 +14,7 @@
 //	{"v":1,"method":"stop","reason":"…"}
 //	{"v":1,"method":"allow","host":"example.com","port":443}           NetworkChange
 //	{"v":1,"method":"deny","host":"example.com"}                       NetworkChange
+//	{"v":1,"method":"rotate","secret":"github"}
 package control
 
 import (
@@ -28,6 +29,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/secret"
 )
 
 // File is the socket's name in a run's directory.
@@ -43,6 +45,7 @@ const (
 	maxID       = 128
 	maxReason   = 1 << 10
 	maxHost     = 256
+	maxValue    = 16 << 10
 )
 
 // Method is what is asked for.
@@ -57,6 +60,7 @@ const (
 	MethodStop    Method = "stop"
 	MethodAllow   Method = "allow"
 	MethodDeny    Method = "deny"
+	MethodRotate  Method = "rotate"
 )
 
 // Request is one line of a client.
@@ -81,6 +85,11 @@ type Request struct {
 	Host  string `json:"host,omitempty"`
 	Port  int    `json:"port,omitempty"`
 	Proto string `json:"proto,omitempty"`
+
+	// Of MethodRotate. Without a value the run reads the secret from where it is
+	// from.
+	Secret string `json:"secret,omitempty"`
+	Value  string `json:"value,omitempty"`
 }
 
 // Host is what may be reached on the network, or may not any more.
@@ -238,6 +247,9 @@ type Handler interface {
 	Stop(ctx context.Context, by Peer, reason string) error
 	// Network allows a host, or denies it.
 	Network(ctx context.Context, by Peer, action Method, h Host) (NetworkChange, error)
+	// Rotate changes a secret to a value; the zero Value: to what it is now where it
+	// is from.
+	Rotate(ctx context.Context, by Peer, name string, value secret.Value) error
 }
 
 // ParseRequest reads one line. A fault is an *Error.
@@ -322,6 +334,11 @@ func (r *Request) check() error {
 			return invalid("what is denied is so whatever is spoken")
 		}
 		of.Host, of.Port, of.Proto = "", 0, ""
+	case MethodRotate:
+		if r.Secret == "" || len(r.Secret) > maxID || len(r.Value) > maxValue {
+			return invalid("a secret's name of at most %d bytes is needed, and its value has at most %d", maxID, maxValue)
+		}
+		of.Secret, of.Value = "", ""
 	default:
 		return &Error{Code: CodeUnsupported, Message: fmt.Sprintf("there is no method %q", cut(string(r.Method)))}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/run/control"
+	"github.com/rein-sh/rein/secret"
 	"go.uber.org/goleak"
 )
 
@@ -69,6 +70,11 @@ func (d *desk) Stop(_ context.Context, _ control.Peer, why string) error {
 func (d *desk) Network(_ context.Context, _ control.Peer, action control.Method, h control.Host) (control.NetworkChange, error) {
 	d.note(fmt.Sprintf("%s %s %d %s", action, h.Host, h.Port, h.Proto))
 	return control.NetworkChange{Action: string(action), Host: h.Host, Port: h.Port, Generation: 2}, nil
+}
+
+func (d *desk) Rotate(_ context.Context, _ control.Peer, name string, value secret.Value) error {
+	d.note("rotate " + name + " " + value.Reveal())
+	return nil
 }
 
 func serve(t *testing.T, dir string, h control.Handler) {
@@ -127,10 +133,13 @@ func TestEveryMethod(t *testing.T) {
 	if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != control.CodeNotFound || e.Hint() == "" {
 		t.Errorf("an unknown id gives %v", err)
 	}
+	if err := errors.Join(c.Rotate(ctx, "github", secret.Value{}), c.Rotate(ctx, "github", secret.New("github", "a <value>"))); err != nil {
+		t.Error(err)
+	}
 	if err := c.Stop(ctx, "enough"); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]string{"limit 2000000", "allow example.com 22 tcp", "deny example.com 0 ", "deny run h no", "stop enough"}, d.asked); diff != "" {
+	if diff := cmp.Diff([]string{"limit 2000000", "allow example.com 22 tcp", "deny example.com 0 ", "deny run h no", "rotate github ", "rotate github a <value>", "stop enough"}, d.asked); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -310,6 +319,10 @@ func TestParseRequest(t *testing.T) {
 		{`{"v":1,"method":"status","id":"x"}`, control.CodeInvalid},
 		{`{"v":1,"method":"approve","id":"x","hash":"h","decision":"maybe"}`, control.CodeInvalid},
 		{`{"v":1,"method":"approve","id":"","hash":"h","decision":"deny"}`, control.CodeInvalid},
+		{`{"v":1,"method":"rotate"}`, control.CodeInvalid},
+		{`{"v":1,"method":"rotate","secret":"key","host":"example.com"}`, control.CodeInvalid},
+		{`{"v":1,"method":"status","secret":"key"}`, control.CodeInvalid},
+		{`{"v":1,"method":"rotate","secret":"key","value":"` + strings.Repeat("x", 16<<10+1) + `"}`, control.CodeInvalid},
 		{`{"v":1,"method":"approve","id":"x","hash":"h","decision":"deny","scope":"ever"}`, control.CodeInvalid},
 		{`{"v":1,"method":"stop","reason":"` + strings.Repeat("x", 2000) + `"}`, control.CodeInvalid},
 		{`[1]`, control.CodeMalformed},
@@ -329,7 +342,7 @@ func TestParseRequest(t *testing.T) {
 
 func FuzzParseRequest(f *testing.F) {
 	for _, s := range []string{`{"v":1,"method":"status"}`, `{"v":1,"method":"limit","limit":"max_cost","amount":5}`,
-		`{"v":1,"method":"approve","id":"x","hash":"h","decision":"deny","scope":"run","reason":"no"}`, `{"v":1,"method":"stop"}`, `{"v":1,"method":"allow","host":"*.example.com","port":443,"proto":"tls"}`, `{"v":1,"method":"deny","host":"192.0.2.0/24"}`, `{"v":9}`, "{", "\x00"} {
+		`{"v":1,"method":"approve","id":"x","hash":"h","decision":"deny","scope":"run","reason":"no"}`, `{"v":1,"method":"stop"}`, `{"v":1,"method":"allow","host":"*.example.com","port":443,"proto":"tls"}`, `{"v":1,"method":"deny","host":"192.0.2.0/24"}`, `{"v":1,"method":"rotate","secret":"key","value":"abcdef"}`, `{"v":9}`, "{", "\x00"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rein-sh/rein/secret"
 )
 
 // Bounds of a server.
@@ -227,6 +229,12 @@ func (s *Server) do(by Peer, r Request) (any, error) {
 		return nil, h.Approve(ctx, by, Answer{ID: r.ID, Hash: r.Hash, Decision: r.Decision, Scope: r.Scope, Reason: r.Reason})
 	case MethodStop:
 		return nil, h.Stop(ctx, by, r.Reason)
+	case MethodRotate:
+		value := secret.Value{}
+		if r.Value != "" {
+			value = secret.New(r.Secret, r.Value)
+		}
+		return nil, h.Rotate(ctx, by, r.Secret, value)
 	case MethodAllow, MethodDeny:
 		return h.Network(ctx, by, r.Method, Host{Host: r.Host, Port: r.Port, Proto: r.Proto})
 	}

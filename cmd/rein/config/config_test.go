@@ -181,6 +181,11 @@ func TestFaults(t *testing.T) {
 		{"secret in no form", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: cookie}]}\n", `"cookie" is not known`, "bearer"},
 		{"secrets for the same field", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\n  b: {env: B, use: [{host: a.example.org, as: basic}]}\n" +
 			"targets:\n  x:\n    secrets: [a, b]\n    network: {rules: [{host: a.example.org}]}\n", "Authorization of requests to a.example.org:443 is also set by a", "overlap"},
+		{"nothing to withdraw", "secrets:\n  a: {file: /a, revoke: [/b], use: [{host: a.example.org, as: bearer}]}\n", "only a key that command: makes is withdrawn", "leave it out"},
+		{"withdrawn by what is in the way", "secrets:\n  a: {command: [/a], revoke: [b], use: [{host: a.example.org, as: bearer}]}\n", `"b" is not a clean absolute path`, "absolute"},
+		{"a key without rest", "secrets:\n  a: {command: [/a], refresh: 5s, use: [{host: a.example.org, as: bearer}]}\n", "5s is too often", "1m"},
+		{"a key without time", "secrets:\n  a: {command: [/a], refresh: 0s, use: [{host: a.example.org, as: bearer}]}\n", "0s is too often", "1m"},
+		{"the environment again", "secrets:\n  a: {env: A, refresh: 5m, use: [{host: a.example.org, as: bearer}]}\n", "the same for as long as rein runs", "command:"},
 		{"no such secret", "targets:\n  x:\n    secrets: [a]\n", `no secret "a"`, "secrets:"},
 		{"secret for what is denied", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    secrets: [a]\n", "this target's network denies", "network: rules:"},
 		{"secret without TLS", "secrets:\n  a: {env: A, use: [{host: a.example.org, ports: [80], as: bearer}]}\ntargets:\n  x:\n    secrets: [a]\n    network: {rules: [{host: a.example.org}]}\n", "within TLS alone", "https"},

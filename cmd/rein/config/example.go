@@ -88,6 +88,8 @@ targets:
 #       - {host: s3.example.com, as: aws4, access_key: AKIDEXAMPLE}
 #   bot:
 #     command: [/usr/local/bin/bot-key]
+#     revoke: [/usr/local/bin/bot-key, --revoke]   # reads the key from stdin, at the end
+#     refresh: 45m                                 # how often a run has another made
 #     variable: BOT_KEY
 #     use:
 #       - {host: bots.example.com, as: substitute, in: [path]}

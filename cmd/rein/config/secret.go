@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/egress/vault"
@@ -17,6 +18,8 @@ type Secret struct {
 	Env      string          `json:"env,omitempty" jsonschema:"name of an environment variable of the host that holds it"`
 	File     string          `json:"file,omitempty" jsonschema:"absolute path of a file that holds it"`
 	Command  []string        `json:"command,omitempty" jsonschema:"program and arguments that print it, run on the host without a shell"`
+	Revoke   []string        `json:"revoke,omitempty" jsonschema:"of command: program and arguments that withdraw a key, which they read from standard input; run when the sandbox is gone"`
+	Refresh  Duration        `json:"refresh,omitempty" jsonschema:"of command and file: how often a run reads it again, behind the same placeholder"`
 	Variable string          `json:"variable,omitempty" jsonschema:"environment variable inside that holds its placeholder"`
 	Use      []vault.Binding `json:"use,omitempty" jsonschema:"which requests are given it, and how"`
 }
@@ -47,6 +50,7 @@ func (v *validator) secrets(c Config) {
 			continue
 		}
 		v.key(at, s.Key(), true)
+		v.lives(at, s)
 		if s.Variable != "" && !envName.MatchString(s.Variable) {
 			v.fault(at+".variable", "letters, digits and underscore", "%q is no name of a variable", s.Variable)
 		}
@@ -56,6 +60,26 @@ func (v *validator) secrets(c Config) {
 	}
 	for _, target := range slices.Sorted(maps.Keys(c.Targets)) {
 		v.secretsOf("targets."+target, c, c.Targets[target], names)
+	}
+}
+
+// minRefresh is how often a secret is read at most.
+const minRefresh = time.Minute
+
+// lives judges what is said of how long a key is good.
+func (v *validator) lives(at string, s Secret) {
+	if len(s.Revoke) > 0 {
+		v.absolute(at+".revoke", s.Revoke[0])
+		if len(s.Command) == 0 {
+			v.fault(at+".revoke", "leave it out", "only a key that command: makes is withdrawn")
+		}
+	}
+	switch {
+	case !v.set(at + ".refresh"):
+	case time.Duration(s.Refresh) < minRefresh:
+		v.fault(at+".refresh", "write "+Duration(minRefresh).String()+" or more", "%s is too often", s.Refresh)
+	case s.Env != "":
+		v.fault(at+".refresh", "name a file: or a command:", "a variable of the environment is the same for as long as rein runs")
 	}
 }
 
