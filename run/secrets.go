@@ -129,8 +129,12 @@ func (r *runner) secretsAgain(ctx context.Context) {
 		if s.Value.IsZero() {
 			continue
 		}
-		if err := r.rotate(ctx, s.Name, s.Value); err != nil {
+		err := r.rotate(ctx, s.Name, s.Value)
+		if err != nil {
 			r.warn("the sandbox goes on with the secret %s as it was: %v", s.Name, err)
+		}
+		if sandbox.KindOf(err) == sandbox.KindUnsupported {
+			return // nor with another
 		}
 	}
 }

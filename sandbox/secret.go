@@ -22,7 +22,7 @@ func RotateSecret(ctx context.Context, p Provider, id, name string, value secret
 	if r, ok := p.(SecretRotator); ok {
 		return r.RotateSecret(ctx, id, name, value)
 	}
-	return &Error{Kind: KindUnsupported, Op: "rotate a secret", Subject: id, Err: fmt.Errorf("provider %s has no secrets", p.Name())}
+	return &Error{Kind: KindUnsupported, Op: "rotate a secret", Subject: id, Err: fmt.Errorf("provider %s cannot change the secrets of a live sandbox", p.Name())}
 }
 
 // RotateSecret puts another value behind the placeholder of a secret, recorded

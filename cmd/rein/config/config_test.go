@@ -185,6 +185,7 @@ func TestFaults(t *testing.T) {
 		{"withdrawn by what is in the way", "secrets:\n  a: {command: [/a], revoke: [b], use: [{host: a.example.org, as: bearer}]}\n", `"b" is not a clean absolute path`, "absolute"},
 		{"a key without rest", "secrets:\n  a: {command: [/a], refresh: 5s, use: [{host: a.example.org, as: bearer}]}\n", "5s is too often", "1m"},
 		{"a key without time", "secrets:\n  a: {command: [/a], refresh: 0s, use: [{host: a.example.org, as: bearer}]}\n", "0s is too often", "1m"},
+		{"another on a server", "secrets:\n  a: {command: [/a], refresh: 5m, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x: {provider: opensandbox, url: 'https://s.example.org', key: {env: K}, image: 'a:1', secrets: [a], network: {rules: [{host: a.example.org}]}}\n", "cannot be changed", "local"},
 		{"the environment again", "secrets:\n  a: {env: A, refresh: 5m, use: [{host: a.example.org, as: bearer}]}\n", "the same for as long as rein runs", "command:"},
 		{"no such secret", "targets:\n  x:\n    secrets: [a]\n", `no secret "a"`, "secrets:"},
 		{"secret for what is denied", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\ntargets:\n  x:\n    secrets: [a]\n", "this target's network denies", "network: rules:"},

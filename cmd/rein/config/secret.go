@@ -99,6 +99,9 @@ func (v *validator) secretsOf(at string, c Config, t Target, names []string) {
 			v.fault(p, "", "%q is given twice", name)
 			continue
 		}
+		if t.Provider == RemoteProvider && c.Secrets[name].Refresh > 0 {
+			v.fault(p, "use a target of the provider local", "%s has refresh:, and the secrets of a live sandbox of OpenSandbox cannot be changed", name)
+		}
 		if variable := c.Secrets[name].Variable; variable != "" {
 			if other := sets[variable]; other != "" {
 				v.fault(p, "name another variable", "the variable %s of %s is also set by %s", variable, name, other)
