@@ -67,3 +67,29 @@ func BenchmarkAdd(b *testing.B) {
 		benchMasker(5)
 	}
 }
+
+// BenchmarkShapes is what looking for keys by their shapes costs besides.
+func BenchmarkShapes(b *testing.B) {
+	text := benchText()
+	m := benchMasker(5)
+	m.MaskShapes(nil)
+	b.Run("bytes", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			m.Bytes(text)
+		}
+	})
+	b.Run("write=4096", func(b *testing.B) {
+		w := m.Writer(io.Discard)
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			for rest := text; len(rest) > 0; {
+				n := min(4096, len(rest))
+				if _, err := w.Write(rest[:n]); err != nil {
+					b.Fatal(err)
+				}
+				rest = rest[n:]
+			}
+		}
+	})
+}

@@ -3,6 +3,7 @@ package secret_test
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,4 +96,59 @@ func shows(x any, value string) bool {
 		}
 	}
 	return false
+}
+
+// FuzzShapes checks that a key of a known shape is masked whatever is around it and
+// wherever the text is cut, that a Writer masks what Bytes masks, and that JSON
+// stays JSON.
+func FuzzShapes(f *testing.F) {
+	var keys []string
+	for _, list := range shaped() {
+		keys = append(keys, list...)
+	}
+	slices.Sort(keys)
+	f.Add([]byte("a: "), []byte("\n"), uint(3), uint(9))
+	f.Add([]byte("-----BEGIN RSA PRIVATE KEY-----\nMII"), []byte("-----END RSA PRIVATE KEY-----"), uint(1), uint(40))
+	f.Add([]byte(`Authorization: Bearer eyJhbGci`), []byte(`ghp_sk-AKIA`), uint(7), uint(20))
+	m := shapeMasker(secret.New("k", token))
+	f.Fuzz(func(t *testing.T, before, after []byte, which, cut uint) {
+		key := keys[which%uint(len(keys))]
+		text := slices.Concat(before, []byte("\n"+key+"\n"), after)
+		whole := m.Bytes(text)
+		if bytes.Contains(whole, []byte(key)) {
+			t.Fatalf("%q is left in %q", key, whole)
+		}
+		var out bytes.Buffer
+		w := m.Writer(&out)
+		at := int(cut % uint(len(text)+1))
+		for _, part := range [][]byte{text[:at], text[at:]} {
+			if n, err := w.Write(part); n != len(part) || err != nil {
+				t.Fatalf("Write: %d of %d, %v", n, len(part), err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(out.Bytes(), []byte(key)) {
+			t.Fatalf("cut at %d: %q is left in %q", at, key, out.Bytes())
+		}
+		end := 0
+		for _, s := range m.Find(text) {
+			if s.Start < end || s.End <= s.Start || s.End > len(text) || s.Mark == "" {
+				t.Fatalf("span %+v after %d", s, end)
+			}
+			end = s.End
+		}
+		start, rest := m.Partial(text)
+		if start < 0 || rest < 0 || start > len(text) || rest > len(text) {
+			t.Fatalf("Partial: %d, %d of %d", start, rest, len(text))
+		}
+		quoted, err := json.Marshal(map[string]string{string(before): string(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.JSON(quoted); !json.Valid(got) || bytes.Contains(got, []byte(key)) {
+			t.Fatalf("JSON(%q): %q", quoted, got)
+		}
+	})
 }

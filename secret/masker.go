@@ -31,9 +31,10 @@ import (
 // All methods may be called concurrently. A nil Masker masks nothing, and the
 // zero Masker nothing until Add.
 type Masker struct {
-	mu    sync.Mutex // serialises Add
-	known catalogue
-	m     atomic.Pointer[matcher] // nil: no values
+	mu     sync.Mutex // serialises Add
+	known  catalogue
+	shapes *shapes                 // of keys that nobody told of
+	m      atomic.Pointer[matcher] // nil: no values
 }
 
 // NewMasker returns a Masker of the values that are [Value.Maskable].
@@ -44,7 +45,7 @@ func NewMasker(values ...Value) *Masker {
 			m.known.add(v)
 		}
 	}
-	m.m.Store(newMatcher(m.known.patterns))
+	m.m.Store(newMatcher(m.known.patterns, m.shapes))
 	return m
 }
 
@@ -57,9 +58,24 @@ func (m *Masker) Add(v Value) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.known.add(v) {
-		m.m.Store(newMatcher(m.known.patterns))
+		m.m.Store(newMatcher(m.known.patterns, m.shapes))
 	}
 	return true
+}
+
+// MaskShapes makes m also mask what has the shape of a key that a vendor
+// documents, and private keys in PEM, and what stands where credentials do in a
+// header: with the mark [secret:?KIND], such as [secret:?github-token]. They are
+// looked for as they are, in no encoding. exempt says which are not masked; nil:
+// none. What looks like an example of a document is left.
+//
+// A shape is known by how it begins: of a text that is cut before its end, the
+// rest shows. In a Writer a shape is also found where a word has been cut before it.
+func (m *Masker) MaskShapes(exempt func(text []byte) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shapes = newShapes(exempt)
+	m.m.Store(newMatcher(m.known.patterns, m.shapes))
 }
 
 // String returns s masked.
@@ -100,13 +116,24 @@ type Span struct {
 
 // Find returns the parts of b that Bytes would replace, in order and disjoint.
 func (m *Masker) Find(b []byte) []Span {
-	found := m.matcher()
-	if found == nil {
-		return nil
+	if found := m.matcher(); found != nil {
+		return spans(b, found.scan)
 	}
+	return nil
+}
+
+// FindKnown is Find of the values that m was told of, and of no shapes.
+func (m *Masker) FindKnown(b []byte) []Span {
+	if found := m.matcher(); found != nil {
+		return spans(b, found.values)
+	}
+	return nil
+}
+
+func spans(b []byte, scan func(b []byte, final bool, hit func(start, end int, mark string)) int) []Span {
 	var spans []Span
 	var s sweep
-	found.scan(b, true, func(start, end int, mark string) {
+	scan(b, true, func(start, end int, mark string) {
 		write, fresh := s.take(start, end, mark)
 		if fresh {
 			spans = append(spans, Span{Start: start})

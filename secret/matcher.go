@@ -15,6 +15,8 @@ type matcher struct {
 	shift      [1 << 16]uint8
 	candidates map[uint16][]int32
 
+	shapes *shapes // nil: no key is known by its shape alone
+
 	begins [256][]int32 // patterns by their first byte
 	last   [256][]int32 // and by their last
 }
@@ -23,12 +25,12 @@ type matcher struct {
 // hold more than one line break of a wrapped pattern (see minWidth).
 const maxWindow = minWidth
 
-// newMatcher returns the matcher of patterns; nil when there are none.
-func newMatcher(patterns []pattern) *matcher {
-	if len(patterns) == 0 {
+// newMatcher returns the matcher of patterns and shapes; nil when there are none.
+func newMatcher(patterns []pattern, shapes *shapes) *matcher {
+	if len(patterns) == 0 && shapes == nil {
 		return nil
 	}
-	m := &matcher{patterns: patterns, window: maxWindow, candidates: map[uint16][]int32{}}
+	m := &matcher{patterns: patterns, shapes: shapes, window: maxWindow, candidates: map[uint16][]int32{}}
 	for i := range m.patterns {
 		p := &m.patterns[i]
 		m.window = min(m.window, len(p.text))
@@ -72,6 +74,26 @@ func (m *matcher) index(begin string, i int32) {
 // pattern begins, in order of their starts. It returns how far it came: len(b),
 // or, unless b is final, the first place where b may end within an occurrence.
 func (m *matcher) scan(b []byte, final bool, hit func(start, end int, mark string)) int {
+	if m.shapes == nil {
+		return m.values(b, final, hit)
+	}
+	found, passed := m.shapes.find(b, final)
+	before := func(at int) {
+		for len(found) > 0 && found[0].start < at {
+			hit(found[0].start, found[0].end, found[0].mark)
+			found = found[1:]
+		}
+	}
+	passed = min(passed, m.values(b[:passed], final && passed == len(b), func(start, end int, mark string) {
+		before(start)
+		hit(start, end, mark)
+	}))
+	before(passed)
+	return passed
+}
+
+// values is scan of the patterns alone.
+func (m *matcher) values(b []byte, final bool, hit func(start, end int, mark string)) int {
 	i, w := 0, m.window
 	for i+w <= len(b) {
 		block := uint16(b[i+w-2]) | uint16(b[i+w-1])<<8
