@@ -88,6 +88,17 @@ func Bundle(name string) []BundleHost {
 	return out
 }
 
+// bundleOf is the first bundle that has a host, in its canonical form; empty when
+// none has.
+func bundleOf(host string) string {
+	for _, h := range bundleHosts() {
+		if h.Host == host {
+			return h.Bundle
+		}
+	}
+	return ""
+}
+
 // githubName reports whether s can be an owner or a repository there.
 func githubName(s string) bool {
 	return s != "" && len(s) <= 100 && s != "." && s != ".." && !strings.ContainsFunc(s, func(r rune) bool {

@@ -376,3 +376,21 @@ func TestSuggestWhatOpens(t *testing.T) {
 		t.Errorf("%q", s.Notes)
 	}
 }
+
+// What was looked into has to be again, and a bundle is less than a rule.
+func TestSuggestBundles(t *testing.T) {
+	t.Parallel()
+	s := policy.Suggest([]policy.Seen{
+		{Name: "registry.npmjs.org", Port: 443, Proto: policy.TLS},
+		{Name: "registry.npmjs.org", Port: 443, Proto: policy.HTTPS},
+		{Name: "api.example.org", Port: 443, Proto: policy.HTTPS},
+		{Name: "api.example.org", Port: 443, Proto: policy.TCP},
+	})
+	if len(s.Left) != 0 || len(s.Document.Rules) != 2 || s.Document.Rules[0].Proto != "https" || s.Document.Rules[1].Proto != "https" {
+		t.Errorf("%+v", s)
+	}
+	if !slices.ContainsFunc(s.Notes, func(n string) bool { return strings.HasPrefix(n, "registry.npmjs.org is of the bundle npm,") }) {
+		t.Errorf("%q", s.Notes)
+	}
+	compile(t, s.Document)
+}

@@ -77,7 +77,7 @@ type suggester struct {
 // take notes what would be needed for one target, or returns why nothing is.
 func (s *suggester) take(one Seen) string {
 	switch one.Proto {
-	case TLS, HTTP, TCP, DNS, "":
+	case TLS, HTTPS, HTTP, TCP, DNS, "":
 	default:
 		return fmt.Sprintf("%s is not carried", one.Proto)
 	}
@@ -149,12 +149,19 @@ func (s *suggester) need(target string, one Seen) {
 	if proto == TCP || proto == "" { // what was refused before it was known what it would be
 		proto = usual(one.Port)
 	}
+	if proto == HTTPS && one.Name == "" { // rules of it name hosts
+		proto = TLS
+	}
 	of := portOf{one.Port, proto}
 	if _, ok := s.ports[target]; !ok {
 		s.order = append(s.order, target)
 	}
-	if !slices.ContainsFunc(s.ports[target], func(p portOf) bool { return p.port == of.port }) {
+	i := slices.IndexFunc(s.ports[target], func(p portOf) bool { return p.port == of.port })
+	switch {
+	case i < 0:
 		s.ports[target] = append(s.ports[target], of)
+	case proto == HTTPS: // it was looked into, and has to be again
+		s.ports[target][i] = of
 	}
 }
 
@@ -172,6 +179,9 @@ func (s *suggester) names() {
 		s.rules(target)
 		if slices.ContainsFunc(s.ports[target], func(p portOf) bool { return p.proto == TCP && p.port != 22 }) {
 			s.out.Notes = append(s.out.Notes, target+" is proposed as tcp, which is not looked at: write tls or http if it speaks that")
+		}
+		if bundle := bundleOf(target); bundle != "" {
+			s.out.Notes = append(s.out.Notes, target+" is of the bundle "+bundle+", which lets it be read from and nothing else: prefer that, unless it is to be sent something")
 		}
 		if how, known := Receives(target); how != "" {
 			s.out.Notes = append(s.out.Notes, target+" can be sent data that others read: "+how)
@@ -192,7 +202,7 @@ func (s *suggester) rules(target string) {
 		}
 		byProto[said] = append(byProto[said], int(p.port))
 	}
-	for _, proto := range []Proto{"", TLS, HTTP, TCP} {
+	for _, proto := range []Proto{"", TLS, HTTPS, HTTP, TCP} {
 		ports := byProto[proto]
 		if ports == nil {
 			continue
