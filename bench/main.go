@@ -40,7 +40,7 @@ type config struct {
 }
 
 // inside are what this program is in a sandbox or another network.
-var inside = map[string]func(args []string) error{clientMode: client, webMode: webClient, streamsMode: streamsClient}
+var inside = map[string]func(args []string) error{clientMode: client, webMode: webClient, streamsMode: streamsClient, uploadMode: uploadClient}
 
 func main() {
 	if len(os.Args) > 1 && inside[os.Args[1]] != nil {

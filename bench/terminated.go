@@ -37,7 +37,9 @@ const (
 	endedStreams  = 200
 	endedBytes    = 256 << 20 // of one download and one upload
 
-	webMode, streamsMode = "web-client", "streams-client"
+	uploaded = 1 << 30 // at once
+
+	webMode, streamsMode, uploadMode = "web-client", "streams-client", "upload-client"
 
 	throughName, endedName, secretName = "through.bench.test", "ended.bench.test", "secret.bench.test"
 	secretVariable                     = "BENCH_KEY"
@@ -199,20 +201,24 @@ func (b box) streams(ctx context.Context, stateDir string, port int) (string, er
 	}
 	watched := watch{what: "keeper", pid: pid}
 	var said []string
-	for _, n := range streamed {
+	grown := func(what, mode string, n int64) error {
 		if err := watched.start(); err != nil {
-			return "", err
+			return err
 		}
-		if _, err := b.client(ctx, streamsMode, fmt.Sprintf("https://%s:%d/", secretName, port), strconv.FormatInt(n, 10)); err != nil {
-			return "", err
+		if _, err := b.client(ctx, mode, fmt.Sprintf("https://%s:%d/", secretName, port), strconv.FormatInt(n, 10)); err != nil {
+			return err
 		}
-		grown, err := watched.grown()
-		if err != nil {
-			return "", err
-		}
-		said = append(said, fmt.Sprintf("%.0f MiB with %d MiB carried", float64(grown)/(1<<20), endedStreams*n>>20))
+		peak, err := watched.grown()
+		said = append(said, fmt.Sprintf("%.0f MiB with %s", float64(peak)/(1<<20), what))
+		return err
 	}
-	return strings.Join(said, ", "), nil
+	for _, n := range streamed {
+		if err := grown(fmt.Sprintf("%d MiB carried", endedStreams*n>>20), streamsMode, n); err != nil {
+			return "", err
+		}
+	}
+	err = grown(fmt.Sprintf("one upload of %d MiB", uploaded>>20), uploadMode, uploaded)
+	return strings.Join(said, ", "), err
 }
 
 // timings are what the client inside found.
@@ -255,6 +261,28 @@ func webClient(args []string) error {
 
 // streamsClient is this program inside: it has many downloads at once.
 func streamsClient(args []string) error {
+	return withLength(args, func(c web, url string, n int64) error {
+		faults := make([]error, endedStreams)
+		var all sync.WaitGroup
+		for i := range faults {
+			all.Go(func() { _, faults[i] = c.get(context.Background(), url, n) })
+		}
+		all.Wait()
+		return errors.Join(faults...)
+	})
+}
+
+// uploadClient is this program inside: it sends one long body.
+func uploadClient(args []string) error {
+	return withLength(args, func(c web, url string, n int64) error {
+		_, err := c.do(context.Background(), http.MethodPost, url+"?n=1", io.LimitReader(letters{}, n), 1)
+		return err
+	})
+}
+
+// withLength has a client that is connected do what its arguments, a URL and a
+// length, are for.
+func withLength(args []string, do func(c web, url string, n int64) error) error {
 	if len(args) != 2 {
 		return errors.New("the client takes a URL and a length")
 	}
@@ -267,13 +295,7 @@ func streamsClient(args []string) error {
 	if _, err := c.get(context.Background(), args[0], 1); err != nil {
 		return err
 	}
-	faults := make([]error, endedStreams)
-	var all sync.WaitGroup
-	for i := range faults {
-		all.Go(func() { _, faults[i] = c.get(context.Background(), args[0], n) })
-	}
-	all.Wait()
-	return errors.Join(faults...)
+	return do(c, args[0], n)
 }
 
 type web struct {
