@@ -23,8 +23,8 @@ import (
 // The life of a5's sandboxes, with the arithmetic of every run and smaller
 // numbers: there is no time to wait for minutes.
 var (
-	a5Terms = budget.Terms{Estimate: 3 * time.Second, Margin: 2 * time.Second, SaveBefore: 1500 * time.Millisecond}
-	a5Wall  = 11 * time.Second
+	a5Terms = budget.Terms{Estimate: 5 * time.Second, Margin: 2 * time.Second, SaveBefore: 1500 * time.Millisecond}
+	a5Wall  = 15 * time.Second
 )
 
 // A5 is two runs. One calls the same endless loop again and again: each call
@@ -58,7 +58,7 @@ func endless(int) model.ToolCall {
 // gettingOn is a call whose result is new: not only its digits are.
 func gettingOn(n int) model.ToolCall {
 	word := strings.Repeat(string(rune('a'+n%26)), 1+n/26)
-	args, _ := json.Marshal(map[string]any{"command": "sleep 0.4; echo " + word + " >> done; cat done", "timeout_seconds": 2}) // plain data always encodes
+	args, _ := json.Marshal(map[string]any{"command": "sleep 0.4; echo " + word + " >> done; cat done", "timeout_seconds": 1}) // plain data always encodes
 	return model.ToolCall{ID: "c", Name: tool.RunCommand, Arguments: string(args)}
 }
 
