@@ -84,6 +84,27 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// crateName is a file of crates.io's, and crate what is in it.
+const crateName = "download"
+
+func crate() []byte {
+	const dir = Package + "-1.0.0/"
+	return tarred([]entry{{dir + "Cargo.toml", "[package]\nname = \"" + Package + "\"\nversion = \"1.0.0\"\n"}, {dir + "src/lib.rs", "// " + Greeting + "\n"}})
+}
+
+// crates is the index of crates.io
+// (doc.rust-lang.org/cargo/reference/registry-index.html).
+func crates(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/config.json":
+		fmt.Fprintf(w, `{"dl":"https://%s/crates","api":"https://crates.io"}`, CratesFiles)
+	case "/re/in/" + Package:
+		fmt.Fprintf(w, `{"name":%q,"vers":"1.0.0","deps":[],"cksum":"%x","features":{},"yanked":false}`+"\n", Package, sha256.Sum256(crate()))
+	default:
+		http.NotFound(w, r)
+	}
+}
+
 // repository is a bare git repository, rein-lab/hello.git below dir.
 func repository(dir string) (string, error) {
 	work, bare := filepath.Join(dir, "work"), filepath.Join(dir, "git", "rein-lab", "hello.git")

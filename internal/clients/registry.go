@@ -1,7 +1,8 @@
 // Package clients serves what package managers and other programs fetch, as the
-// registries they know by heart: PyPI, npm, GitHub, Go's module proxy and a web
-// site, on one loopback address with TLS of a test CA, and a resolver that says
-// they are all there. Its tests run the real programs in sandboxes against them.
+// registries they know by heart: PyPI, npm, GitHub, Go's module proxy, crates.io, a
+// bucket of S3 and a web site, on one loopback address with TLS of a test CA, and a
+// resolver that says they are all there. Its tests run the real programs in
+// sandboxes against them.
 package clients
 
 import (
@@ -9,7 +10,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509/pkix"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -33,10 +33,20 @@ const (
 	GitHub    = "github.com"
 	GoProxy   = "proxy.golang.org"
 	Site      = "www.example.com"
+
+	Crates      = "index.crates.io"
+	CratesFiles = "static.crates.io"
+	Bucket      = "rein-lab.s3.eu-central-1.amazonaws.com"
+	GRPC        = "grpc.example.com" // where Registry.ServeGRPC serves
 )
 
 // Names are all of them.
-func Names() []string { return []string{PyPI, PyPIFiles, NPM, GitHub, GoProxy, Site} }
+func Names() []string {
+	return []string{PyPI, PyPIFiles, NPM, GitHub, GoProxy, Site, Crates, CratesFiles, Bucket, GRPC}
+}
+
+// AccessKey is the id of the key with which requests to Bucket are signed.
+const AccessKey = "AKIAREINLABREINLABRE"
 
 // Package is the name of the one package that every registry has, and Module its
 // name in Go.
@@ -54,6 +64,7 @@ type Registry struct {
 	CA       []byte // PEM
 
 	address netip.Addr
+	ca      *Authority
 	closers []io.Closer
 	all     sync.WaitGroup
 	mu      sync.Mutex
@@ -66,10 +77,15 @@ func New(dir string) (*Registry, error) {
 }
 
 // NewGuarded is New of servers that want a key of whoever asks, as a password or
-// as a bearer.
-func NewGuarded(dir, key string) (*Registry, error) {
+// as a bearer; Bucket wants requests to be signed with another.
+func NewGuarded(dir, key, signing string) (*Registry, error) {
+	bucket := newS3(signing)
 	return newRegistry(dir, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Host == Bucket {
+				bucket.ServeHTTP(w, r)
+				return
+			}
 			_, password, _ := r.BasicAuth()
 			if password == key || r.Header.Get("Authorization") == "Bearer "+key {
 				h.ServeHTTP(w, r)
@@ -88,7 +104,7 @@ func newRegistry(dir string, guard func(http.Handler) http.Handler) (*Registry, 
 	}
 	var octets [2]byte
 	_, _ = rand.Read(octets[:]) // never fails
-	r := &Registry{address: netip.AddrFrom4([4]byte{127, 77, octets[0], octets[1] | 1}), asked: map[string]int{}}
+	r := &Registry{address: netip.AddrFrom4([4]byte{127, 77, octets[0], octets[1]&0x7e | 1}), asked: map[string]int{}}
 	if err := r.serve(guard(r.handler(repo))); err != nil {
 		r.Close()
 		return nil, err
@@ -105,7 +121,7 @@ func (r *Registry) serve(h http.Handler) error {
 	if err != nil {
 		return err
 	}
-	r.CA = ca.PEM
+	r.ca, r.CA = ca, ca.PEM
 	for _, port := range []uint16{443, 80} {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(r.address, port).String())
 		if err != nil {
@@ -135,11 +151,15 @@ type shutdown struct{ *dns.Server }
 
 func (s shutdown) Close() error { return s.ShutdownContext(context.Background()) }
 
-// resolve says that every name is here.
+// resolve says that every name is here, and that of gRPC next to it.
 func (r *Registry) resolve(w dns.ResponseWriter, q *dns.Msg) {
 	m := new(dns.Msg).SetReply(q)
 	if len(q.Question) == 1 && q.Question[0].Qtype == dns.TypeA {
-		m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: r.address.AsSlice()}}
+		address := r.address
+		if strings.EqualFold(q.Question[0].Name, GRPC+".") {
+			address = address.Next()
+		}
+		m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: address.AsSlice()}}
 	}
 	_ = w.WriteMsg(m) // who asked may have gone
 }
@@ -148,8 +168,8 @@ func (r *Registry) resolve(w dns.ResponseWriter, q *dns.Msg) {
 func (r *Registry) handler(repo string) http.Handler {
 	served := map[string]http.Handler{
 		PyPI: http.HandlerFunc(index), PyPIFiles: file(wheelName, wheel()), NPM: http.HandlerFunc(npm),
-		GitHub: gitHandler(repo), GoProxy: http.HandlerFunc(proxy),
-		Site: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, Greeting) }),
+		GitHub: gitHandler(repo), GoProxy: http.HandlerFunc(proxy), Crates: http.HandlerFunc(crates), CratesFiles: file(crateName, crate()),
+		Site: http.HandlerFunc(site),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := served[strings.ToLower(req.Host)]
@@ -197,5 +217,5 @@ func gitHandler(repo string) http.Handler {
 		return http.NotFoundHandler()
 	}
 	return &cgi.Handler{Path: path, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(filepath.Dir(repo)), "GIT_HTTP_EXPORT_ALL=1",
-		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}, Logger: log.New(io.Discard, "", 0), Stderr: io.Discard}
+		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*", "GIT_CONFIG_KEY_1=http.receivepack", "GIT_CONFIG_VALUE_1=true"}, Logger: log.New(io.Discard, "", 0), Stderr: io.Discard}
 }
