@@ -326,6 +326,18 @@ func TestSignature(t *testing.T) {
 	}
 }
 
+// presign puts a signature in the query, as a client does.
+func presign(t *testing.T, s *signing, r *http.Request) {
+	t.Helper()
+	r.URL.RawQuery += "&X-Amz-Algorithm=" + awsAlgorithm + "&X-Amz-Credential=" + url.QueryEscape(s.keyID+"/"+strings.Join(s.scope, "/")) +
+		"&X-Amz-Date=" + s.date + "&X-Amz-SignedHeaders=host"
+	made, err := s.make(r, r.URL.EscapedPath(), r.URL.RawQuery, s.secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.URL.RawQuery += "&X-Amz-Signature=" + made
+}
+
 // Other services than S3 have paths encoded once more, some clear segments away
 // first, and what is signed in a query is the body. A field that is taken out of a
 // request is not said to be signed.
@@ -350,13 +362,7 @@ func TestSignsForOtherServices(t *testing.T) {
 				s.signed = []string{"cookie", "host"}
 			}
 			if c.inQuery {
-				r.URL.RawQuery += "&X-Amz-Algorithm=" + awsAlgorithm + "&X-Amz-Credential=" + url.QueryEscape(id+"/"+strings.Join(s.scope, "/")) +
-					"&X-Amz-Date=" + s.date + "&X-Amz-SignedHeaders=host"
-				made, err := s.make(r, r.URL.EscapedPath(), r.URL.RawQuery, secretKey)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.URL.RawQuery += "&X-Amz-Signature=" + made
+				presign(t, s, r)
 				return r
 			}
 			r.Header.Set("X-Amz-Date", s.date)
@@ -386,13 +392,7 @@ func TestSignsAgain(t *testing.T) {
 			s := &signing{scope: []string{"20150830", "us-east-1", "s3", "aws4_request"}, date: "20150830T123600Z", signed: []string{"host"}, host: r.Host,
 				payload: awsUnsigned, keyID: keyID, secret: secretKey, inQuery: inQuery}
 			if inQuery {
-				r.URL.RawQuery += "&X-Amz-Algorithm=" + awsAlgorithm + "&X-Amz-Credential=" + url.QueryEscape(keyID+"/"+strings.Join(s.scope, "/")) +
-					"&X-Amz-Date=" + s.date + "&X-Amz-SignedHeaders=host"
-				made, err := s.make(r, r.URL.EscapedPath(), r.URL.RawQuery, secretKey)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.URL.RawQuery += "&X-Amz-Signature=" + made
+				presign(t, s, r)
 				return r
 			}
 			r.Header.Set("X-Amz-Date", s.date)
