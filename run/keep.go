@@ -113,7 +113,7 @@ func (r *runner) keepInputs() error {
 	if err != nil {
 		return err
 	}
-	if len(r.o.Masker.Find(data)) > 0 {
+	if len(r.o.Masker.FindKnown(data)) > 0 {
 		r.warn("the run cannot be resumed after a crash: the names of its inputs hold a known secret, and are not kept")
 		return r.record(audit.KindRunInputs, "", rec)
 	}

@@ -325,7 +325,7 @@ func (p *patcher) add(s pair) error {
 	if b.Len() == 0 {
 		return nil
 	}
-	if len(p.r.o.Masker.Find(after.Data)) > 0 {
+	if len(p.r.o.Masker.FindKnown(after.Data)) > 0 {
 		p.secrets++
 	}
 	p.bytes += int64(b.Len())

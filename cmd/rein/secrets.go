@@ -15,6 +15,7 @@ import (
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/sandbox/local"
 	"github.com/rein-sh/rein/secret"
 )
 
@@ -182,11 +183,19 @@ func (a *app) secrets(ctx context.Context, c config.Config, t config.Target, mor
 		return nil, nil, err
 	}
 	m, err := a.masker(ctx, c, more...)
-	return list, m, err
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := a.env.stateDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	m.MaskShapes(local.Placeholders(dir, list)) // what the sandbox has is no key
+	return list, m, nil
 }
 
 // masker knows every secret of this host that rein was told of: the model's
-// key, the provider's, and those the configuration lists.
+// key, the provider's, and those the configuration lists; and the shapes of others.
 func (a *app) masker(ctx context.Context, c config.Config, more ...secret.Value) (*secret.Masker, error) {
 	m := secret.NewMasker()
 	for _, s := range c.Redaction.Secrets {
@@ -201,5 +210,6 @@ func (a *app) masker(ctx context.Context, c config.Config, more ...secret.Value)
 			m.Add(v)
 		}
 	}
+	m.MaskShapes(nil)
 	return m, nil
 }

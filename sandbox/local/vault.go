@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/rein-sh/rein/egress"
 	"github.com/rein-sh/rein/egress/policy"
@@ -117,4 +118,18 @@ func (k *keeper) roots() (*x509.CertPool, error) {
 	}
 	pool.AppendCertsFromPEM([]byte(k.cfg.Egress.CA)) // checked by Egress.check
 	return pool, nil
+}
+
+// Placeholders returns what knows the placeholders of these secrets that sandboxes
+// of this state directory have. Its key is read when it is first asked: sandboxes
+// that come later may have made it.
+func Placeholders(stateDir string, secrets []vault.Secret) func(text []byte) bool {
+	known := sync.OnceValue(func() func([]byte) bool {
+		key, err := placeholderKey(filepath.Join(stateDir, keyFile))
+		if err != nil {
+			return func([]byte) bool { return false } // masked like anything else that looks so
+		}
+		return vault.Recognize(key, secrets)
+	})
+	return func(text []byte) bool { return len(secrets) > 0 && known()(text) }
 }
