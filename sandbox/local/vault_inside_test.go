@@ -27,6 +27,14 @@ const realKey = "ghp_RealRealRealRealRealRealRealReal0123"
 // guarded is a server on loopback, yes.test, that knows realKey.
 func guarded(t *testing.T) (ca []byte, port int) {
 	t.Helper()
+	return certified(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "key %v, echo %s\n", r.Header.Get("Authorization") == "Bearer "+realKey, r.Header.Get("Authorization"))
+	})
+}
+
+// certified is a server on loopback with a certificate of yes.test.
+func certified(t *testing.T, h http.HandlerFunc) (ca []byte, port int) {
+	t.Helper()
 	authority, err := clients.NewAuthority(pkix.Name{CommonName: "Of the test"})
 	if err != nil {
 		t.Fatal(err)
@@ -35,15 +43,21 @@ func guarded(t *testing.T) (ca []byte, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "key %v, echo %s\n", r.Header.Get("Authorization") == "Bearer "+realKey, r.Header.Get("Authorization"))
-	}))
+	s := httptest.NewUnstartedServer(h)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	s.EnableHTTP2 = true
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return authority.PEM, s.Listener.Addr().(*net.TCPAddr).Port
+}
+
+// keyed is a sandbox that may reach yes.test at a port, with a key.
+func keyed(port int, key string) sandbox.Spec {
+	return sandbox.Spec{TTL: 5 * time.Minute,
+		Network: policy.Document{Rules: []policy.Rule{{CIDR: "127.0.0.1", Ports: []int{port}, Proto: "tls"}, {Host: "yes.test", Ports: []int{port}, Proto: "tls"}}},
+		Secrets: []vault.Secret{{Name: "key", Value: secret.New("key", key), Variable: "KEY",
+			Use: []vault.Binding{{Host: "yes.test", Ports: []int{port}, As: vault.Bearer}}}}}
 }
 
 // A program inside uses a key that is nowhere inside.
@@ -56,10 +70,7 @@ func TestSecretOfTheHost(t *testing.T) {
 				o.Egress.Resolvers = []netip.AddrPort{names(t)}
 				o.Egress.CA = ca
 			})
-			s := connectedTo(t, p, sandbox.Spec{TTL: 5 * time.Minute,
-				Network: policy.Document{Rules: []policy.Rule{{CIDR: "127.0.0.1", Ports: []int{port}, Proto: "tls"}, {Host: "yes.test", Ports: []int{port}, Proto: "tls"}}},
-				Secrets: []vault.Secret{{Name: "key", Value: secret.New("key", realKey), Variable: "KEY",
-					Use: []vault.Binding{{Host: "yes.test", Ports: []int{port}, As: vault.Bearer}}}}}, nil)
+			s := connectedTo(t, p, keyed(port, realKey), nil)
 			url := fmt.Sprintf("https://yes.test:%d/", port)
 			for what, c := range map[string]struct{ command, want string }{
 				"placeholder":  {`curl -sS -H "Authorization: Bearer $KEY" ` + url, "key true, echo Bearer [secret:key]"},

@@ -2,23 +2,14 @@ package local_test
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509/pkix"
 	"fmt"
-	"io"
-	"log"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rein-sh/rein/audit"
-	"github.com/rein-sh/rein/egress/policy"
-	"github.com/rein-sh/rein/egress/vault"
-	"github.com/rein-sh/rein/internal/clients"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/local"
 	"github.com/rein-sh/rein/secret"
@@ -28,15 +19,7 @@ import (
 // sent, by its number, and keeps requests of /slow until release is closed.
 func turning(t *testing.T, keys []string, arrived chan<- struct{}, release <-chan struct{}) (ca []byte, port int) {
 	t.Helper()
-	authority, err := clients.NewAuthority(pkix.Name{CommonName: "Of the test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := authority.Certify("yes.test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return certified(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			arrived <- struct{}{}
 			select {
@@ -51,13 +34,7 @@ func turning(t *testing.T, keys []string, arrived chan<- struct{}, release <-cha
 			}
 		}
 		fmt.Fprintln(w, "no key")
-	}))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-	s.EnableHTTP2 = true
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return authority.PEM, s.Listener.Addr().(*net.TCPAddr).Port
+	})
 }
 
 // A key is rotated behind the same placeholder: while requests are in flight and
@@ -73,12 +50,8 @@ func TestSecretRotates(t *testing.T) {
 				o.Egress.Resolvers = []netip.AddrPort{names(t)}
 				o.Egress.CA = ca
 			})
-			spec := sandbox.Spec{TTL: 5 * time.Minute,
-				Network: policy.Document{Rules: []policy.Rule{{CIDR: "127.0.0.1", Ports: []int{port}, Proto: "tls"}, {Host: "yes.test", Ports: []int{port}, Proto: "tls"}}},
-				Secrets: []vault.Secret{{Name: "key", Value: secret.New("key", keys[0]), Variable: "KEY",
-					Use: []vault.Binding{{Host: "yes.test", Ports: []int{port}, As: vault.Bearer}}}}}
 			var record bytes.Buffer
-			s, err := sandbox.Create(t.Context(), p, spec, sandbox.Options{Log: audit.New(&record, audit.Options{})})
+			s, err := sandbox.Create(t.Context(), p, keyed(port, keys[0]), sandbox.Options{Log: audit.New(&record, audit.Options{})})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,7 +119,7 @@ func TestSecretRotates(t *testing.T) {
 			if err := p.RotateSecret(t.Context(), s.ID(), "key", secret.New("key", keys[0])); sandbox.KindOf(err) != sandbox.KindNotFound {
 				t.Errorf("of a sandbox that is gone: %v", err)
 			}
-			after := connectedTo(t, p, spec, nil)
+			after := connectedTo(t, p, keyed(port, keys[0]), nil)
 			if got := run(after, ask); !strings.HasPrefix(got, "key 0,") {
 				t.Errorf("the next sandbox: %q", got)
 			}
