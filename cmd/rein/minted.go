@@ -23,8 +23,7 @@ type minted struct {
 	in   io.WriteCloser
 	out  *json.Decoder
 
-	mu   sync.Mutex
-	told bool // of its end
+	mu sync.Mutex
 }
 
 // minting are the keys that this rein had made.
