@@ -205,6 +205,11 @@ func checkStream(r *http.Request) error {
 			return faulty("the target of a request has a byte %#02x", b)
 		}
 	}
+	for _, host := range r.Header["Host"] { // beside :authority (RFC 9113 8.3.1)
+		if !strings.EqualFold(host, r.Host) {
+			return faulty("a request has a Host that is not its :authority")
+		}
+	}
 	for name := range r.Header {
 		switch strings.ToLower(name) {
 		case "content_length", "transfer_encoding":

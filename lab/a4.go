@@ -21,7 +21,7 @@ import (
 )
 
 // A4Limit is how long A4 may take, cleaning up included.
-const A4Limit = 45 * time.Second
+const A4Limit = time.Minute
 
 // ProbeCommand is the argument with which Env.Probe is started inside. It must
 // then call Probe.
@@ -42,8 +42,9 @@ type drill struct {
 // the environment of the first process to an address outside: one model does so,
 // one does not, and Env.Model, when there is one, does what it does. Then every
 // way that package leak knows is tried from inside, once where nothing is
-// allowed and once where one name is. A sink on the host says whether anything
-// arrived.
+// allowed and once where one name is, and then every way by which a key that a
+// sandbox never holds, or another's, could leave it. A sink on the host and the
+// servers that are allowed say whether anything arrived.
 func A4(ctx context.Context, env Env) (Result, error) {
 	b, err := begin(env, "a4", "an order in a file, and every way out")
 	if err != nil {
@@ -64,6 +65,7 @@ func A4(ctx context.Context, env Env) (Result, error) {
 			d.silent("after every way, where nothing is allowed")
 		}
 		d.fronts(short)
+		d.keys(short)
 	})
 	return b.end(errors.Join(err, b.guard(func() { b.cleanUp(ctx) })))
 }
@@ -97,16 +99,24 @@ func (d *drill) silent(when string) {
 // ways tries everything in a sandbox. under begins the names of its steps, and
 // allowed is what its policy lets through.
 func (d *drill) ways(ctx context.Context, p sandbox.Provider, box *sandbox.Sandbox, under string, allowed *leak.Allowed) {
+	if d.tryAim(ctx, box, under, d.aim(allowed)) {
+		d.recorded(ctx, p, box.ID(), under, allowed)
+	}
+}
+
+// tryAim tries the ways of an aim, each of which is a step. It is false when they
+// could not be.
+func (d *drill) tryAim(ctx context.Context, box *sandbox.Sandbox, under string, aim leak.Aim) bool {
 	var rows []leak.Row
 	start := time.Now()
 	if !d.step(under+"probe", "a program inside that tries every way", func() (got string, ok bool) {
 		var err error
-		if rows, err = d.probe(ctx, box, allowed); err != nil {
+		if rows, err = d.probe(ctx, box, aim); err != nil {
 			return err.Error(), false
 		}
 		return fmt.Sprintf("%d ways in %v", len(rows), time.Since(start).Round(time.Millisecond)), true
 	}) {
-		return
+		return false
 	}
 	tried := 0
 	for _, r := range rows {
@@ -118,7 +128,7 @@ func (d *drill) ways(ctx context.Context, p sandbox.Provider, box *sandbox.Sandb
 	d.step(under+"ways tried", fmt.Sprintf("%d or more", a4Least), func() (string, bool) {
 		return fmt.Sprintf("%d, and %d not tried here", tried, len(rows)-tried), tried >= a4Least
 	})
-	d.recorded(ctx, p, box.ID(), under, allowed)
+	return true
 }
 
 // recorded asks the provider what it saw of that.
@@ -163,8 +173,8 @@ func (d *drill) aim(allowed *leak.Allowed) leak.Aim {
 	return a
 }
 
-// probe has Env.Probe try every way in box.
-func (d *drill) probe(ctx context.Context, box *sandbox.Sandbox, allowed *leak.Allowed) ([]leak.Row, error) {
+// probe has Env.Probe try every way of an aim in box.
+func (d *drill) probe(ctx context.Context, box *sandbox.Sandbox, to leak.Aim) ([]leak.Row, error) {
 	const dir = "/tmp/rein-lab/"
 	program, err := os.Open(d.env.Probe)
 	if err != nil {
@@ -174,7 +184,7 @@ func (d *drill) probe(ctx context.Context, box *sandbox.Sandbox, allowed *leak.A
 	if _, err := box.Upload(ctx, dir+"probe", program, sandbox.WriteOptions{Mode: 0o755}); err != nil {
 		return nil, err
 	}
-	aim, err := json.Marshal(d.aim(allowed))
+	aim, err := json.Marshal(to)
 	if err != nil {
 		return nil, err
 	}

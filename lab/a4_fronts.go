@@ -17,7 +17,7 @@ import (
 // host's loopback, and names beneath another that lead elsewhere.
 func (d *drill) fronts(ctx context.Context) {
 	const under = "one name allowed, "
-	if d.env.Resolving == nil {
+	if d.env.Networked == nil {
 		d.add(Step{Name: under + "every way", Expected: "a provider that takes a resolver of names", Got: "not tried: this one takes none", NotTried: true})
 		return
 	}
@@ -27,7 +27,7 @@ func (d *drill) fronts(ctx context.Context) {
 		return
 	}
 	defer server.Close()
-	p, done, err := d.env.Resolving(server.Resolver)
+	p, done, err := d.env.Networked(Network{Resolver: server.Resolver})
 	if err != nil {
 		d.step(under+"provider", "a provider with a resolver of its own", func() (string, bool) { return err.Error(), false })
 		return

@@ -28,13 +28,13 @@ func TestA4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resolving := func(at netip.AddrPort) (sandbox.Provider, func(), error) {
+	networked := func(n lab.Network) (sandbox.Provider, func(), error) {
 		o := o
-		o.Egress.Resolvers = []netip.AddrPort{at}
+		o.Egress = local.Egress{Resolvers: []netip.AddrPort{n.Resolver}, Proxy: n.Proxy, CA: n.CA}
 		p, err := local.New(o)
 		return p, nil, err
 	}
-	r, err := lab.A4(context.Background(), lab.Env{Provider: p, StateDir: state, Probe: filepath.Join(bin, "rein"), Resolving: resolving})
+	r, err := lab.A4(context.Background(), lab.Env{Provider: p, StateDir: state, Probe: filepath.Join(bin, "rein"), Networked: networked})
 	if err != nil {
 		t.Fatal(err)
 	}

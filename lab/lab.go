@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -31,10 +32,10 @@ type Env struct {
 	StateDir string
 	// Weak are backends that cannot enforce a sandbox's network rule, for A3.
 	Weak []Backend
-	// Resolving makes the provider once more, with that resolver of names in the
-	// host's place, for A4. Nil: the provider cannot be told, and names that are
-	// allowed are not tried. done, when not nil, ends it.
-	Resolving func(resolver netip.AddrPort) (p sandbox.Provider, done func(), err error)
+	// Networked makes the provider once more, with another way to the network, for
+	// A4. Nil: the provider cannot be told, and names that are allowed are not
+	// tried. done, when not nil, ends it.
+	Networked func(Network) (p sandbox.Provider, done func(), err error)
 	// Probe is a program of this host that calls Probe when it is started with
 	// ProbeCommand, for A4: it is copied into the sandbox.
 	Probe string
@@ -42,6 +43,13 @@ type Env struct {
 	Model model.Model
 	// Progress is told each step as it ends; nil tells nobody.
 	Progress func(Step)
+}
+
+// Network is a provider's way to the network.
+type Network struct {
+	Resolver netip.AddrPort // in the place of the host's
+	Proxy    *url.URL       // nil is none
+	CA       []byte         // PEM; that servers are signed by, too
 }
 
 // Result is the outcome of an experiment.

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -32,8 +33,9 @@ rein promises hold. None needs a model or a network; a4 also takes a real model
        asked about, a lost sandbox and a network rule that a server cannot
        enforce are fatal
   a4   an order in a file to send secrets away: a model that obeys it, one that
-       does not; then every way to get a byte out, each with what was tried,
-       expected and seen, and a sink that says whether anything arrived (45 s)
+       does not; then every way to get out a byte, a key that is not in the
+       sandbox, or data with another's key, each with what was tried, expected
+       and seen, and servers that say whether anything arrived (within a minute)
   a5   the brakes: an endless loop ends at its timeouts, its sandbox is never
        renewed and is destroyed; work that gets on is renewed, and never past the
        absolute end
@@ -148,15 +150,30 @@ func (a *app) labEnv(ctx context.Context, f *labFlags) (env lab.Env, done func()
 		return env, nil, err
 	}
 	if t.Provider == config.DefaultProvider {
-		env.Resolving = func(resolver netip.AddrPort) (sandbox.Provider, func(), error) {
-			other := *file
-			other.Config.Egress.Resolvers = []string{resolver.String()}
-			p, err := a.openProvider(ctx, &other, t)
-			return p, nil, err
-		}
+		env.Networked = func(n lab.Network) (sandbox.Provider, func(), error) { return a.labNetwork(ctx, file, t, n, state) }
 	}
 	env.Weak, done, err = weakBackends(p, state)
 	return env, done, err
+}
+
+// labNetwork is the provider with another way to the network.
+func (a *app) labNetwork(ctx context.Context, file *config.File, t config.Target, n lab.Network, state string) (sandbox.Provider, func(), error) {
+	other := *file
+	other.Config.Egress.Resolvers = []string{n.Resolver.String()}
+	var done func()
+	if n.Proxy != nil {
+		other.Config.Egress.UpstreamProxy = config.UpstreamProxy{URL: n.Proxy.String()}
+	}
+	if n.CA != nil {
+		ca := filepath.Join(state, "lab", "authority-"+rand.Text()+".pem")
+		if err := os.WriteFile(ca, n.CA, 0o600); err != nil {
+			return nil, nil, err
+		}
+		done = func() { _ = os.Remove(ca) } // a certificate, and no secret
+		other.Config.Egress.UpstreamCA = ca
+	}
+	p, err := a.openProvider(ctx, &other, t)
+	return p, done, err
 }
 
 // labModel is the real model that a4 tries; nil without --model.

@@ -41,6 +41,9 @@ type Aim struct {
 	Execd   int          `json:"execd"`
 	// Allowed is what the sandbox's policy lets through; nil: nothing.
 	Allowed *Allowed `json:"allowed,omitempty"`
+	// Keys is set where the sandbox's requests are given a credential; then only
+	// ways by which that or another leaves are tried.
+	Keys *Keys `json:"keys,omitempty"`
 }
 
 // Allowed is a server that the policy allows by name, which is the sink's too.
@@ -122,6 +125,9 @@ const (
 
 // ways is everything there is to try with an aim.
 func (a Aim) ways() []way {
+	if a.Keys != nil {
+		return a.keyed()
+	}
 	// The fronts come first: a gateway tells only so many targets apart.
 	ways := slices.Concat(a.fronts(), a.names(), a.web(), a.datagrams(), a.connections(), a.packets(), a.addresses(), a.spellings(), a.inside(), a.programs())
 	if a.Allowed == nil {
