@@ -154,8 +154,14 @@ func (a *app) mint(ctx context.Context, name string, s config.Secret, alone bool
 		err = fmt.Errorf("the process that is to withdraw it has ended: %w", got)
 	}
 	text = string(r.Printed)
-	if err != nil || notAKey(text, trimmed(text)) != "" {
+	switch {
+	case notAKey(text, trimmed(text)) != "":
 		k.drop()
+		return text, err
+	case err != nil: // it printed one before it failed
+		if v := k.withdraw(ctx); !v.OK {
+			err = fmt.Errorf("%w; the key that it printed may still be good: %s", err, v.Says())
+		}
 		return text, err
 	}
 	a.minted.add(k)
