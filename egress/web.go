@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -236,6 +237,9 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		grant.Found = func(why *vault.Refusal) { w.f.deny(policy.Verdict{Rule: why.Rule, Reason: why.Reason}) }
 		r = r.WithContext(context.WithValue(r.Context(), grantKey{}, grant))
 	}
+	var opened opened
+	defer opened.close()
+	r = r.WithContext(context.WithValue(r.Context(), openedKey{}, &opened))
 	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header), grant}, r)
 }
 
@@ -247,13 +251,32 @@ func (w *web) target() vault.Target {
 	return vault.Target{Host: w.f.to.name, Port: w.f.to.port}
 }
 
+// openedKey is where the context of a request has what its answer holds, of which
+// httputil.ReverseProxy does not give everything back: not what it cannot pass on.
+type openedKey struct{}
+
+type opened struct{ body io.Closer }
+
+func (o *opened) close() {
+	if o.body != nil {
+		_ = o.body.Close() // nobody reads it any more
+	}
+}
+
 // modify makes of what a server answered what is passed on.
 func (w *web) modify(resp *http.Response) error {
+	if resp.StatusCode < 100 || resp.StatusCode > 999 { // net/http panics of others
+		return fmt.Errorf("the server answers %d, which is no status", resp.StatusCode)
+	}
 	if len(resp.Trailer) > 0 { // HTTP/1.1 has them after chunks alone
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
 	}
-	return grantOf(resp.Request).Answer(resp)
+	err := grantOf(resp.Request).Answer(resp)
+	if o, ok := resp.Request.Context().Value(openedKey{}).(*opened); ok {
+		o.body = resp.Body
+	}
+	return err
 }
 
 // grantKey is where the context of a request has what the vault gives it.
