@@ -63,7 +63,7 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 		if useful = useful || !c.hopeless(res.Err); !useful {
 			last = res.Err
 		}
-		results, ids = append(results, remember(mc, call, res)), append(ids, call.ID)
+		results, ids = append(results, remember(mc, call, res, c.s.Masker())), append(ids, call.ID)
 	}
 	c.withLeft(results)
 	c.asSent(results, ids)

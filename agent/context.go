@@ -27,7 +27,7 @@ type Context struct {
 func (c *conversation) newHistory(task string) (err error) {
 	o := history.Options{Strategy: c.Context.Strategy, High: c.Context.High, Low: c.Context.Low, Share: c.Context.Share,
 		Window: c.window(c.Context.Window),
-		Quote:  quote, Excerpt: excerpt, Summarize: c.sumUp,
+		Quote:  quote, Excerpt: excerpt, Summarize: c.sumUp, Mask: c.s.Masker().String,
 		Warn: func(err error) { c.s.Warn("earlier results could not be summed up, they are references only: %v", err) }}
 	if c.history, err = history.New(o); err == nil {
 		c.history.Add(model.Message{Role: model.RoleUser, Text: task})

@@ -13,11 +13,12 @@ import (
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/history"
 	"github.com/rein-sh/rein/model"
+	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/tool"
 )
 
 // remember makes what the history keeps of a call and its result.
-func remember(mc model.ToolCall, call tool.Call, res tool.Result) history.Result {
+func remember(mc model.ToolCall, call tool.Call, res tool.Result, m *secret.Masker) history.Result {
 	var args struct {
 		Command, Path, Wait string
 		Background          bool
@@ -27,6 +28,7 @@ func remember(mc model.ToolCall, call tool.Call, res tool.Result) history.Result
 	if custom := strings.TrimSpace(string(call.Arguments)); subject == "" && call.Name != tool.SandboxCreate && custom != "{}" {
 		subject = custom // of a tool of the host's own
 	}
+	subject = m.String(subject) // before it is cut, which could split a value
 	what := strings.TrimSpace(call.Name + " " + subject)
 	r := history.Result{
 		ToolResult: model.ToolResult{ID: mc.ID, Name: mc.Name, Content: wrap(call.Name, res), IsError: !res.OK},

@@ -69,6 +69,9 @@ type Options struct {
 	// Summarize has a model sum up text, for the strategy Summary. It is asked
 	// once for each reduction. Nil, or an error, means that there is no summary.
 	Summarize func(ctx context.Context, text string) (string, error)
+	// Mask masks text of the model's own before it is cut, which could split a value.
+	// Nil leaves it.
+	Mask func(string) string
 	// Warn is told of a summary that failed. Nil tells nobody.
 	Warn func(error)
 }

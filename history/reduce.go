@@ -366,6 +366,9 @@ func (h *History) shortenCalls(i int) {
 		}
 		for k, v := range args {
 			if s, ok := v.(string); ok && len(s) > maxArgument {
+				if h.o.Mask != nil {
+					s = h.o.Mask(s)
+				}
 				args[k] = fmt.Sprintf("%s… (%d bytes, left out to save space)", evidence.Cut(s, maxArgument/4), len(s))
 			}
 		}
