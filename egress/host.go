@@ -91,10 +91,24 @@ func NewHost(o HostOptions) (*System, error) {
 // Lookup implements Host. Answers are believed for as long as they say, at
 // least 5 seconds and at most 5 minutes. Errors are *Error.
 func (s *System) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
-	addrs, err := s.resolver.lookup(ctx, name)
-	switch {
+	return s.found(ctx, name, s.resolver.find(ctx, name))
+}
+
+// LookupAll is Lookup that fails where the addresses may not be all that the name
+// has now: one family is not known, or there are too many.
+func (s *System) LookupAll(ctx context.Context, name string) ([]netip.Addr, error) {
+	c := s.resolver.find(ctx, name)
+	if c.err == nil && c.rest != nil {
+		c = &cached{err: c.rest}
+	}
+	return s.found(ctx, name, c)
+}
+
+// found is what is said of what was found.
+func (s *System) found(ctx context.Context, name string, c *cached) ([]netip.Addr, error) {
+	switch err := c.err; {
 	case err == nil:
-		return slices.Clone(addrs), nil
+		return slices.Clone(c.addrs), nil
 	case errors.Is(err, errNoAddress):
 		return nil, &Error{Kind: KindUnresolved, Op: "look up", Subject: name, Err: err}
 	case ctx.Err() != nil:

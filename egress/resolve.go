@@ -61,6 +61,7 @@ type resolver struct {
 type cached struct {
 	done  chan struct{}
 	addrs []netip.Addr
+	rest  error // why addrs may not be all of them
 	err   error
 	until time.Time
 	// abandoned says that nothing was found because who looked gave up.
@@ -69,25 +70,31 @@ type cached struct {
 
 // lookup returns the addresses of a name.
 func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	c := r.find(ctx, name)
+	return c.addrs, c.err
+}
+
+// find is what there is to know of a name.
+func (r *resolver) find(ctx context.Context, name string) *cached {
 	if addrs := r.local(name); addrs != nil {
-		return addrs, nil
+		return &cached{addrs: addrs}
 	}
 	if !isHostName(name) {
-		return nil, fmt.Errorf("%w: it cannot be asked for", errNoAddress)
+		return &cached{err: fmt.Errorf("%w: it cannot be asked for", errNoAddress)}
 	}
 	for {
 		c, mine := r.claim(name)
 		if mine {
 			r.fill(ctx, name, c)
-			return c.addrs, c.err
+			return c
 		}
 		select {
 		case <-c.done:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return &cached{err: ctx.Err()}
 		}
 		if !c.abandoned {
-			return c.addrs, c.err
+			return c
 		}
 	}
 }
@@ -178,7 +185,7 @@ func (r *resolver) fill(ctx context.Context, name string, c *cached) {
 	asking, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	var ttl time.Duration
-	c.addrs, ttl, c.err = r.ask(asking, name)
+	c.addrs, c.rest, ttl, c.err = r.ask(asking, name)
 	switch {
 	case c.err == nil, errors.Is(c.err, errNoAddress):
 		c.until = time.Now().Add(min(max(ttl, minTTL), maxTTL))
@@ -196,25 +203,29 @@ type family struct {
 	err   error
 }
 
-// ask asks for both families at once. One of them is enough.
-func (r *resolver) ask(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
+// ask asks for both families at once. One of them is enough; rest says what is
+// not known then.
+func (r *resolver) ask(ctx context.Context, name string) (addrs []netip.Addr, rest error, ttl time.Duration, err error) {
 	var v4, v6 family
 	var both sync.WaitGroup
 	both.Go(func() { v4 = r.askFamily(ctx, name, dns.TypeA) })
 	both.Go(func() { v6 = r.askFamily(ctx, name, dns.TypeAAAA) })
 	both.Wait()
-	ttl := min(v4.ttl, v6.ttl)
+	ttl = min(v4.ttl, v6.ttl)
+	if len(v4.addrs)+len(v6.addrs) > maxAddresses {
+		rest = fmt.Errorf("it has more than %d addresses", maxAddresses)
+	}
 	switch addrs := interleave(v4.addrs, v6.addrs); {
 	case len(addrs) == 0 && (v4.err == nil && v6.err == nil):
-		return nil, ttl, errNoAddress
+		return nil, nil, ttl, errNoAddress
 	case len(addrs) == 0:
-		return nil, 0, cmp.Or(v4.err, v6.err)
+		return nil, nil, 0, cmp.Or(v4.err, v6.err)
 	case v4.err != nil:
-		return addrs, v6.ttl, nil
+		return addrs, v4.err, v6.ttl, nil
 	case v6.err != nil:
-		return addrs, v4.ttl, nil
+		return addrs, v6.err, v4.ttl, nil
 	default:
-		return addrs, ttl, nil
+		return addrs, rest, ttl, nil
 	}
 }
 

@@ -195,6 +195,31 @@ func TestServers(t *testing.T) {
 	})
 }
 
+// Whoever has to know all addresses of a name is told where some are not known.
+func TestLookupAll(t *testing.T) {
+	t.Parallel()
+	many := ""
+	for i := range maxAddresses + 1 {
+		many += fmt.Sprintf("many.example. 60 IN A 192.0.2.%d\n", i)
+	}
+	z := &zone{data: map[string]string{"both.example A": "both.example. 60 IN A 192.0.2.1", "half.example A": "SERVFAIL",
+		"half.example AAAA": "half.example. 60 IN AAAA 2001:db8::1", "many.example A": many, "none.example A": "NXDOMAIN", "none.example AAAA": "NXDOMAIN"}}
+	s := &System{resolver: z.resolver()}
+	for range 2 { // also of what is remembered
+		for name, want := range map[string]string{"both.example": "192.0.2.1", "half.example": "!SERVFAIL", "many.example": "!more than 32", "none.example": "!no address"} {
+			got, err := s.LookupAll(t.Context(), name)
+			if message, fails := strings.CutPrefix(want, "!"); fails && (err == nil || !strings.Contains(err.Error(), message)) || !fails && (err != nil || text(got) != want) {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+		}
+	}
+	for _, name := range []string{"half.example", "many.example"} {
+		if got, err := s.Lookup(t.Context(), name); err != nil || len(got) == 0 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
 func TestCache(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -177,6 +177,7 @@ func TestBoundHostBesideItsName(t *testing.T) {
 	t.Parallel()
 	doc := policy.Document{Rules: []policy.Rule{{Host: "api.example.com", Proto: "https"}, {Host: "alias.example.com", Ports: []int{443}, Proto: "tcp"},
 		{CIDR: "93.184.215.0/24", Ports: []int{443}, Proto: "tcp"}}}
+	const nat64 = "[64:ff9b::93.184.215.14]:443" // the same place, where a network translates
 	served := func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served") }
 	e := endsTo(t, doc, true, served)
 	e.behind("alias.example.com", "93.184.215.14:443", e.servers[netip.MustParseAddrPort("93.184.215.14:443")])
@@ -196,6 +197,10 @@ func TestBoundHostBesideItsName(t *testing.T) {
 	if err := dial("93.184.215.14:443"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("by its address: %v", err)
 	}
+	e.behind("", nat64, e.servers[netip.MustParseAddrPort("93.184.215.14:443")])
+	if err := dial(nat64); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("by an address that carries its own: %v", err)
+	}
 	a := e.rec.wait(t, func(a egress.Attempt) bool {
 		return a.Address == netip.MustParseAddr("93.184.215.14") && a.Verdict == "deny"
 	})
@@ -213,6 +218,10 @@ func TestBoundHostBesideItsName(t *testing.T) {
 	e.away.mu.Unlock()
 	if err := dial("93.184.215.15:443"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("another host, when it cannot be told: %v", err)
+	}
+	_, res := e.through(t, "CONNECT 93.184.215.15:443 HTTP/1.1\r\nHost: 93.184.215.15:443\r\n\r\n")
+	if told := body(t, res, nil); res.StatusCode != 403 || !strings.Contains(told, "could not be resolved") || strings.Contains(told, "no such name") {
+		t.Errorf("it is told %q, which may hold what the host's resolvers say", told)
 	}
 }
 
