@@ -143,7 +143,7 @@ func (b *builtin) guard(name string, run func(context.Context, Call) Result) fun
 			return Fail(OpArguments, CodeInvalidArguments, err.Error(), "")
 		}
 		if args.SandboxID != "" && args.SandboxID != b.Sandbox.ID() {
-			return Fail(OpArguments, CodeUnknownSandbox, fmt.Sprintf("this run has no sandbox %q", evidence.Cut(args.SandboxID, 64)),
+			return Fail(OpArguments, CodeUnknownSandbox, fmt.Sprintf("this run has no sandbox %q", evidence.Cut(b.Masker.String(args.SandboxID), 64)),
 				"leave sandbox_id out, or give "+b.Sandbox.ID())
 		}
 		if b.gone.Load() && name != SandboxKill {
@@ -194,7 +194,11 @@ func (b *builtin) mask(r *Result) {
 }
 
 func (b *builtin) explain(op Op, err error) Result {
-	return Result{Err: Explain(op, b.Sandbox.ID(), err)}
+	e := Explain(op, b.Sandbox.ID(), err)
+	if text := err.Error(); e.Message == evidence.Cut(text, maxMessage) {
+		e.Message = evidence.Cut(b.Masker.String(text), maxMessage) // masked first: a cut can split a value
+	}
+	return Result{Err: e}
 }
 
 // property is one argument in a schema. Order is kept for whoever reads it.

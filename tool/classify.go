@@ -147,6 +147,9 @@ var codes = map[sandbox.Kind]string{
 	sandbox.KindInternal:    CodeInternal,
 }
 
+// maxMessage bounds the text of an error in a result, in bytes.
+const maxMessage = 500
+
 // Explain is what an error of the sandbox is to a model. sandboxID tells a
 // sandbox that is gone from a file that is not there.
 func Explain(op Op, sandboxID string, err error) *Error {
@@ -173,7 +176,7 @@ func Explain(op Op, sandboxID string, err error) *Error {
 	case errors.Is(err, context.Canceled):
 		code = CodeInterrupted
 	}
-	return &Error{Class: Classify(op, code), Code: code, Message: evidence.Cut(err.Error(), 500), Hint: hintFor(op, code, err)}
+	return &Error{Class: Classify(op, code), Code: code, Message: evidence.Cut(err.Error(), maxMessage), Hint: hintFor(op, code, err)}
 }
 
 func hintFor(op Op, code string, err error) string {

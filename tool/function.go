@@ -99,7 +99,7 @@ func (b *builtin) invoke(ctx context.Context, c Call, timeout time.Duration, f f
 		return Result{Err: e}
 	}
 	if err != nil {
-		return Fail(OpRun, CodeFunctionFailed, c.Name+": "+evidence.Cut(err.Error(), 500), "")
+		return Fail(OpRun, CodeFunctionFailed, c.Name+": "+evidence.Cut(b.Masker.String(err.Error()), maxMessage), "")
 	}
 	shown := evidence.Show(evidence.Stream{Head: []byte(text), Bytes: int64(len(text)), Lines: int64(strings.Count(text, "\n")) + 1},
 		evidence.Stream{}, evidence.Options{Bytes: c.limits.OutputBytes, Lines: c.limits.OutputLines, Masker: b.Masker})
