@@ -15,12 +15,19 @@ import (
 var needed = map[string]bool{
 	"Accept": true, "Accept-Charset": true, "Accept-Encoding": true, "Accept-Language": true, "Cache-Control": true, "Pragma": true,
 	"If-Match": true, "If-Modified-Since": true, "If-None-Match": true, "If-Range": true, "If-Unmodified-Since": true, "Range": true,
-	"Content-Encoding": true, "Content-Length": true, "Content-Type": true, "Te": true, "Expect": true, "Git-Protocol": true,
+	"Content-Encoding": true, "Content-Length": true, "Te": true, "Expect": true, "Git-Protocol": true,
 }
 
-// product is a program that makes requests, and its version. What else clients say
-// of themselves is in public statistics of PyPI, which anybody can read.
-var product = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,23}(/[0-9]{1,4}(\.[0-9]{1,4}){0,3})?$`)
+// product is a program that makes requests, and the first number of its version.
+// What else clients say of themselves, and of a longer version every digit, is in
+// public statistics of PyPI, which anybody can read.
+var product = regexp.MustCompile(`^(Apache-HttpClient|Apache-Maven|Bazel|Bun|Debian|Deno|Go|Go-http-client|Gradle|Homebrew|Java|Java-http-client|` +
+	`Python|Python-urllib|Ruby|Wget|aria2|bun|bundler|cargo|conda|curl|git|hf_hub|huggingface_hub|libcurl|mamba|node|node-fetch|npm|pdm|pex|pip|pnpm|poetry|` +
+	`python-httpx|python-requests|setuptools|undici|uv|yarn)(/[0-9]{1,2})?(\.[0-9.]*)?;?$`)
+
+// fetchType is the type of what git fetch sends (gitprotocol-http). Some servers
+// look for another method in a body that is a form.
+const fetchType = "application/x-git-upload-pack-request"
 
 // readsKey is where the context of a request says that it may pass for reading
 // alone.
@@ -36,10 +43,11 @@ func reduce(out *http.Request) (credentials []string) {
 		case needed[name]:
 		case name == "User-Agent":
 			agent, _, _ := strings.Cut(out.Header.Get(name), " ")
-			if !product.MatchString(agent) {
-				agent = "rein" // some servers want one
+			said := "rein" // some servers want one
+			if m := product.FindStringSubmatch(agent); m != nil {
+				said = m[1] + m[2]
 			}
-			out.Header[name] = []string{agent}
+			out.Header[name] = []string{said}
 		default:
 			out.Header.Del(name)
 			delete(out.Header, name) // in another spelling
@@ -47,6 +55,9 @@ func reduce(out *http.Request) (credentials []string) {
 				credentials = append(credentials, name)
 			}
 		}
+	}
+	if out.Method == http.MethodPost { // git fetch, as nothing else that reads
+		out.Header.Set("Content-Type", fetchType)
 	}
 	out.Trailer = nil
 	return credentials

@@ -147,15 +147,18 @@ func TestBundleStripsCredentials(t *testing.T) {
 			if len(got) != 1 || got[0].what != "GET registry.npmjs.org/@a%2fb?x=1" || strings.Contains(fmt.Sprint(got[0].head), "theirs") {
 				t.Fatalf("it was asked %+v", got)
 			}
-			for name, want := range map[string]string{"Accept": "application/vnd.npm.install-v1+json", "User-Agent": "npm/10.2.4", "If-None-Match": `"e"`} {
+			for name, want := range map[string]string{"Accept": "application/vnd.npm.install-v1+json", "User-Agent": "npm/10", "If-None-Match": `"e"`} {
 				if got[0].head.Get(name) != want {
 					t.Errorf("%s: %q, want %q", name, got[0].head.Get(name), want)
 				}
 			}
 			// What says more than a program's name is not sent.
-			r.send(t, "GET https://registry.npmjs.org/a", "", "User-Agent", `secret-aGVsbG8gd29ybGQgaGVsbG8gd29ybGQ/1`)
-			if got := r.arrived(); len(got) != 1 || got[0].head.Get("User-Agent") != "rein" {
-				t.Errorf("it was asked %+v", got)
+			for agent, want := range map[string]string{"secret-aGVsbG8gd29ybGQgaGVsbG8gd29ybGQ/1": "rein", "secret/1": "rein", "uv/1234.5678.9012.3456": "rein", "uv/0.4.30": "uv/0",
+				"pip/23.0.1 {\"cpu\":\"theirs\"}": "pip/23", "hf_hub/0.2; theirs": "hf_hub/0", "Debian APT-HTTP/1.3 (2.6.1)": "Debian", "git/2.39.5-theirs": "rein"} {
+				r.send(t, "GET https://registry.npmjs.org/a", "", "User-Agent", agent, "Content-Type", "theirs")
+				if got := r.arrived(); len(got) != 1 || got[0].head.Get("User-Agent") != want || got[0].head.Get("Content-Type") != "" {
+					t.Errorf("%s: it was asked %+v", agent, got)
+				}
 			}
 			r.client.CloseIdleConnections()
 			a := r.rec.wait(t, verdictOf("allow", "registry.npmjs.org"))
@@ -231,6 +234,14 @@ func TestBundleWebSocket(t *testing.T) {
 	}
 }
 
+// typeOf is what a request of git says of its body, whatever the client said.
+func typeOf(request string) string {
+	if strings.HasPrefix(request, "POST") {
+		return "application/x-git-upload-pack-request"
+	}
+	return ""
+}
+
 // git clones, and of a bundle of one repository that one alone.
 func TestBundleGit(t *testing.T) {
 	t.Parallel()
@@ -249,10 +260,10 @@ func TestBundleGit(t *testing.T) {
 				if strings.HasPrefix(request, "POST") {
 					want = "0011command=fetch"
 				}
-				status, said := r.send(t, request, want, "Git-Protocol", "version=2", "Authorization", "Basic dGhlaXJz", "User-Agent", "git/2.39.5")
+				status, said := r.send(t, request, want, "Git-Protocol", "version=2", "Authorization", "Basic dGhlaXJz", "User-Agent", "git/2.39.5", "Content-Type", "application/x-www-form-urlencoded")
 				got := r.arrived()
 				if allowed && (status != 200 || len(got) != 1 || !strings.HasSuffix(got[0].what, want) || got[0].head.Get("Authorization") != "" ||
-					got[0].head.Get("Git-Protocol") != "version=2" || got[0].head.Get("User-Agent") != "git/2.39.5") ||
+					got[0].head.Get("Git-Protocol") != "version=2" || got[0].head.Get("Content-Type") != typeOf(request) || got[0].head.Get("User-Agent") != "git/2") ||
 					!allowed && (status != 403 || len(got) != 0 || !strings.Contains(said, "the bundle is for acme/tool")) {
 					t.Errorf("%s: %s: %d %q, it was asked %+v", c.bundle, request, status, said, got)
 				}
