@@ -18,6 +18,8 @@ import (
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/spf13/cobra"
+
+	"github.com/rein-sh/rein/secret"
 )
 
 // The exit codes of every command but "sandbox exec" and "lab"; "run" gives
@@ -80,7 +82,9 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) && !errors.Is(err, errInterrupted) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
-	for i, line := range strings.Split(clean(err.Error()), "\n") {
+	known := secret.NewMasker(a.providerKeys...)
+	known.MaskShapes(nil)
+	for i, line := range strings.Split(clean(known.String(err.Error())), "\n") {
 		if i == 0 { // "rein: run takes ..." says rein once
 			line = strings.TrimPrefix(strings.TrimPrefix(line, "rein "), "rein: ")
 		}
@@ -92,7 +96,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	if hint == "" && isUsage(err) {
 		hint = cmd.CommandPath() + " --help"
 	}
-	a.sayHint(hint)
+	a.sayHint(known.String(hint))
 	return exitCode(ctx, cmd, err)
 }
 
