@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,10 +147,28 @@ func parseSignature(r *http.Request, field string) (*signing, error) {
 	}
 	s.keyID = strings.Join(parts[:len(parts)-4], "/")
 	s.scope, s.signed = parts[len(parts)-4:], strings.Split(names, ";")
-	if !slices.Contains(s.signed, "host") || !slices.IsSorted(s.signed) {
+	if !s.wellFormed() {
 		return nil, bad
 	}
 	return s, nil
+}
+
+var (
+	awsDate  = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z$`)
+	awsScope = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
+	awsField = regexp.MustCompile("^[a-z0-9!#$%&'*+.^_`|~-]+$")
+)
+
+// wellFormed reports whether nothing in a signature can stand for more than one
+// line or part of what is signed. What is in a query can have any byte.
+func (s *signing) wellFormed() bool {
+	for i, name := range s.signed {
+		if !awsField.MatchString(name) || i > 0 && s.signed[i-1] >= name {
+			return false
+		}
+	}
+	return slices.Contains(s.signed, "host") && awsDate.MatchString(s.date) && s.scope[0] == s.date[:len("20060102")] &&
+		!slices.ContainsFunc(s.scope, func(part string) bool { return !awsScope.MatchString(part) })
 }
 
 // payloadOf is what a signature has of the body. Where the request does not say
@@ -280,13 +299,16 @@ func (s *signing) canonicalQuery(query string) (string, error) {
 	}
 	var parts [][2]string
 	for part := range strings.SplitSeq(query, "&") {
+		if part == "" {
+			continue
+		}
 		rawName, rawValue, _ := strings.Cut(part, "=")
 		name, err1 := url.PathUnescape(strings.ReplaceAll(rawName, "+", " "))
 		value, err2 := url.PathUnescape(strings.ReplaceAll(rawValue, "+", " "))
 		if err := errors.Join(err1, err2); err != nil {
 			return "", err
 		}
-		if name == "" || s.inQuery && name == "X-Amz-Signature" {
+		if s.inQuery && name == "X-Amz-Signature" {
 			continue
 		}
 		parts = append(parts, [2]string{awsEscape(name, false), awsEscape(value, false)})
@@ -329,10 +351,22 @@ func (s *signing) apply(out *http.Request, path string) (string, error) {
 		return "", err
 	}
 	if s.inQuery {
-		out.URL.RawQuery = strings.Replace(out.URL.RawQuery, s.signature, made, 1)
+		out.URL.RawQuery = s.exchange(out.URL.RawQuery, made)
 		return made, nil
 	}
 	out.Header.Set("Authorization", fmt.Sprintf("%s Credential=%s/%s, SignedHeaders=%s, Signature=%s",
 		awsAlgorithm, s.keyID, strings.Join(s.scope, "/"), strings.Join(s.signed, ";"), made))
 	return made, nil
+}
+
+// exchange puts a signature in the place of the one in a query.
+func (s *signing) exchange(query, made string) string {
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		rawName, _, _ := strings.Cut(part, "=")
+		if name, err := url.QueryUnescape(rawName); err == nil && name == "X-Amz-Signature" { // once: parameters saw to that
+			parts[i] = rawName + "=" + made
+		}
+	}
+	return strings.Join(parts, "&")
 }
