@@ -122,4 +122,3 @@ func TestSearchForKeys(t *testing.T) {
 		t.Error("a part of a key is not found")
 	}
 }
-

@@ -287,3 +287,11 @@ func askSidecar(ep sandbox.Endpoint, req *http.Request, want int) ([]byte, error
 	}
 	return b, err
 }
+
+var _ sandbox.SecretRotator = (*Provider)(nil)
+
+// RotateSecret refuses: see fill.
+func (p *Provider) RotateSecret(_ context.Context, id, name string, _ secret.Value) error {
+	return &sandbox.Error{Kind: sandbox.KindUnsupported, Op: "rotate a secret", Subject: id, Hint: "make a new sandbox, which is given the new value",
+		Err: fmt.Errorf("the secret %s is given to a sandbox of OpenSandbox once, before anything runs there: later, what answers on the sidecar's port could be a program of the sandbox", name)}
+}

@@ -344,6 +344,7 @@ func TestSecretsOfALiveSandbox(t *testing.T) {
 	if _, err := p.SetNetwork(t.Context(), info.ID, sp.Network); err != nil {
 		t.Errorf("the policy that it has: %v", err)
 	}
+	wantRefusal(t, sandbox.RotateSecret(t.Context(), p, info.ID, "github", secret.New("github", otherKey)), sandbox.KindUnsupported, "new sandbox")
 	if err := p.Pause(t.Context(), info.ID, sandbox.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
