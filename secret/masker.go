@@ -72,6 +72,9 @@ func (m *Masker) Add(v Value) bool {
 // A shape is known by how it begins: of a text that is cut before its end, the
 // rest shows. In a Writer a shape is also found where a word has been cut before it.
 func (m *Masker) MaskShapes(exempt func(text []byte) bool) {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shapes = newShapes(exempt)
@@ -171,8 +174,9 @@ func (m *Masker) Partial(b []byte) (start, end int) {
 // Writer returns a writer that masks what is written to it, also values that
 // are split over writes, and passes it on to w. It holds back only bytes that
 // may turn out to be a part of a value, at most one less than the longest form
-// of a value; Close writes them and does not close w. After an error of w every
-// call returns that error. One goroutine at a time may use the Writer.
+// of a value, or 16 KiB where shapes are masked; Close writes them and does not
+// close w. After an error of w every call returns that error. One goroutine at a
+// time may use the Writer.
 func (m *Masker) Writer(w io.Writer) io.WriteCloser {
 	if m == nil {
 		return through{w}

@@ -134,6 +134,7 @@ const (
 	pemBegin = "-----BEGIN "
 	pemKind  = "PRIVATE KEY"
 	pemEnd   = "-----END "
+	dashes   = "-----"
 )
 
 func newShapes(exempt func([]byte) bool) *shapes {
@@ -190,11 +191,12 @@ type hit struct {
 // came: len(b), or, unless b is final, the first place where b may end within one.
 func (s *shapes) find(b []byte, final bool) (found []hit, passed int) {
 	passed = len(b)
+	var seen runs
 	look := func(start int) {
 		if start < 0 || start > 0 && alnum[b[start-1]] { // the end of a word, or within other data
 			return
 		}
-		if h, open := s.at(b, start, final); open {
+		if h, open := s.at(b, start, final, &seen); open {
 			passed = min(passed, start)
 		} else if h.end > 0 {
 			found = append(found, h)
@@ -219,7 +221,7 @@ func (s *shapes) find(b []byte, final bool) (found []hit, passed int) {
 }
 
 // at returns the occurrence at a place, and whether b ends before it is known.
-func (s *shapes) at(b []byte, start int, final bool) (h hit, open bool) {
+func (s *shapes) at(b []byte, start int, final bool, seen *runs) (h hit, open bool) {
 	rest := b[start:]
 	for _, i := range s.starts[rest[0]] {
 		k := &s.list[i]
@@ -235,7 +237,7 @@ func (s *shapes) at(b []byte, start int, final bool) (h hit, open bool) {
 		if k.chars == nil {
 			return pem(b, start, final)
 		}
-		n, open := k.run(rest[len(k.begin):], final)
+		n, open := k.run(b, start+len(k.begin), final, seen)
 		if open {
 			return hit{}, true
 		}
@@ -254,23 +256,59 @@ func (s *shapes) at(b []byte, start int, final bool) (h hit, open bool) {
 	return hit{}, false
 }
 
-// run is the length of the shape's run at the start of rest, 0 when that has none;
-// open says that rest ends before that can be told.
-func (k *shape) run(rest []byte, final bool) (n int, open bool) {
+// run is the length of the shape's run at a place, 0 when there is none; open says
+// that b ends before that can be told.
+func (k *shape) run(b []byte, from int, final bool, seen *runs) (n int, open bool) {
 	most := k.most
 	if most == 0 {
 		most = maxToken
 	}
-	for n < len(rest) && n <= most && k.chars[rest[n]] {
-		n++
-	}
+	n = seen.end(b, from, k.chars) - from
 	switch {
-	case n == len(rest) && n <= most && !final:
+	case from+n == len(b) && n <= most && !final:
 		return 0, true
-	case n < k.least || n > most || k.with != nil && !k.with(rest[:n]) || !random(rest[:n]):
+	case n < k.least || n > most || k.with != nil && !k.with(b[from:from+n]) || !random(b[from:from+min(n, maxToken)]):
 		return 0, false
 	}
 	return n, false
+}
+
+// runs are where runs of characters lie that were looked at, the newest of each
+// class: a text of nothing but beginnings, of which each is in the run of the one
+// before it, is gone through once.
+type runs struct {
+	of []struct {
+		chars     *[256]bool
+		from, end int
+	}
+}
+
+// end is where the run at a place ends.
+func (r *runs) end(b []byte, from int, chars *[256]bool) int {
+	i := 0
+	for i < len(r.of) && r.of[i].chars != chars {
+		i++
+	}
+	if i == len(r.of) {
+		r.of = append(r.of, struct {
+			chars     *[256]bool
+			from, end int
+		}{chars, from, from})
+	}
+	known := &r.of[i]
+	if known.from <= from && from < known.end {
+		return known.end
+	}
+	end := from
+	for end < len(b) && chars[b[end]] {
+		if end == known.from && known.from < known.end {
+			end = known.end
+			break
+		}
+		end++
+	}
+	known.from, known.end = from, end
+	return end
 }
 
 // shapeMark is what stands for a key that is known by its shape. No name of a Value
@@ -294,8 +332,14 @@ func random(run []byte) bool {
 	return distinct >= 8 && steps*3 < len(run) && !bytes.Contains(run, []byte("EXAMPLE")) && !bytes.Contains(run, []byte("example"))
 }
 
+// inPEM are the characters between the first line of a key in PEM and its last:
+// those of base64, of the fields that may be above it, of line breaks and quotes as
+// programs write them, and of what logs begin lines with.
+var inPEM = class("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/= \t\r\n\\:,.-()[]|>\"'")
+
 // pem is a private key in PEM, from its first line to its last one, also where the
-// line breaks are written as \n.
+// line breaks are written as \n. What is only spoken of, as in a program that looks
+// for one, is none.
 func pem(b []byte, start int, final bool) (hit, bool) {
 	rest := b[start:min(len(b), start+maxPEM)]
 	unfinished := !final && len(rest) < maxPEM
@@ -307,26 +351,36 @@ func pem(b []byte, start int, final bool) (hit, bool) {
 		return hit{}, true
 	}
 	name := string(rest[len(pemBegin):line])
-	if !strings.HasSuffix(name, pemKind) && !strings.HasSuffix(name, pemKind+" BLOCK") || !bytes.HasPrefix(rest[line:], []byte("-----")) {
+	if !strings.HasSuffix(name, pemKind) && !strings.HasSuffix(name, pemKind+" BLOCK") || !bytes.HasPrefix(rest[line:], []byte(dashes)) {
 		return hit{}, false
 	}
-	last := []byte(pemEnd + name + "-----")
-	end := bytes.Index(rest, last)
-	switch body := end - line; {
-	case end < 0 && unfinished:
+	body := rest[line+len(dashes):]
+	end := bytes.Index(body, []byte(dashes))
+	if end >= 0 {
+		body = body[:end]
+	}
+	plain := 0
+	for plain < len(body) && inPEM[body[plain]] {
+		plain++
+	}
+	last := []byte(pemEnd + name + dashes)
+	after := rest[line+len(dashes)+len(body):]
+	switch whole := plain == len(body); {
+	case whole && unfinished && (end < 0 || len(after) < len(last) && bytes.HasPrefix(last, after)):
 		return hit{}, true
-	case end < 0:
-		// Cut off, or too long: what there is of it.
-		end = line + 5
-		for end < len(rest) && (base64ed[rest[end]] || rest[end] == '\n' || rest[end] == '\r') {
-			end++
-		}
-		if end-line < 64 {
+	case whole && bytes.HasPrefix(after, last):
+		if len(body) < 64 { // a template
 			return hit{}, false
 		}
-		return hit{start, start + end, shapeMark("private-key")}, false
-	case body < 64: // a template
+		return hit{start, start + len(rest) - len(after) + len(last), shapeMark("private-key")}, false
+	}
+	// Cut off, or too long: what there is of it.
+	n := 0
+	for n < len(body) && (base64ed[body[n]] || body[n] == '\n' || body[n] == '\r') {
+		n++
+	}
+	if n < 64 {
 		return hit{}, false
 	}
-	return hit{start, start + end + len(last), shapeMark("private-key")}, false
+	return hit{start, start + line + len(dashes) + n, shapeMark("private-key")}, false
 }

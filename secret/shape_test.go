@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rein-sh/rein/secret"
 )
@@ -245,6 +246,49 @@ func TestShapesHoldBackLittle(t *testing.T) {
 		}
 		if held := len(begin) + 300_000 - out.Len(); held > 17<<10 {
 			t.Errorf("%q holds back %d bytes", begin, held)
+		}
+	}
+}
+
+// What a program says of keys in PEM may be shown where a page of it ends.
+func TestShapesSpokenOf(t *testing.T) {
+	m := shapeMasker()
+	for _, text := range []string{
+		"const begin = \"-----BEGIN RSA PRIVATE KEY-----\"\n\nfunc isKey(s string) bool {\n\treturn strings.Contains(s, begin)\n",
+		"if '-----BEGIN PRIVATE KEY-----' in text:\n    found_key = True\n",
+		"-----BEGIN PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nMII",
+	} {
+		if _, end := m.Partial([]byte(text)); end != 0 {
+			t.Errorf("%q: %d bytes could be a key's", text, end)
+		}
+	}
+	for _, text := range []string{"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nMII", `-----BEGIN PRIVATE KEY-----\n" +` + "\n  \"MII", "-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIV"} {
+		if _, end := m.Partial([]byte(text)); end != len(text) {
+			t.Errorf("%q: %d bytes could be a key's", text, end)
+		}
+	}
+}
+
+// A text of nothing but beginnings costs what it is long, not the square of that.
+func TestShapesOfBeginnings(t *testing.T) {
+	m := shapeMasker()
+	for _, begin := range []string{"-----BEGIN PRIVATE KEY-----", "_eyJhbGciOi", "-sk-proj-", "Authorization: Bearer "} {
+		text := strings.Repeat(begin, 64<<10/len(begin))
+		best := time.Hour
+		for range 5 {
+			start := time.Now()
+			w := m.Writer(io.Discard)
+			for rest := text; rest != ""; {
+				n := min(100, len(rest))
+				write(t, w, rest[:n])
+				rest = rest[n:]
+			}
+			if best = min(best, time.Since(start)); best < time.Second/2 {
+				break
+			}
+		}
+		if best >= time.Second/2 {
+			t.Errorf("%q: 64 KiB take %s", begin, best)
 		}
 	}
 }
