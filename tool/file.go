@@ -197,6 +197,9 @@ func (b *builtin) write(ctx context.Context, c Call) Result {
 	if c.Begun {
 		return b.written(ctx, at, o.Access, []byte(args.Content), "rein was ended")
 	}
+	if fault := b.overMark(ctx, at, o.Access, args.Content); fault != nil {
+		return Result{Err: fault}
+	}
 	moved, err := b.Sandbox.WriteFile(ctx, at.path, []byte(args.Content), o)
 	if unsettled(err) && ctx.Err() == nil {
 		return b.written(ctx, at, o.Access, []byte(args.Content), "the connection was lost")
