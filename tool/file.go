@@ -143,7 +143,7 @@ func (b *builtin) show(name string, args readArgs, o sandbox.ReadOptions, conten
 	if !whole { // a piece of a value at an edge is not shown
 		masked := b.Masker.Bytes(data)
 		start, end := b.Masker.Partial(masked)
-		data = masked[start : len(masked)-end]
+		data = masked[start:max(start, len(masked)-end)] // one piece may be both
 	}
 	res.Stdout = evidence.Show(evidence.Text(data), evidence.Stream{},
 		evidence.Options{Bytes: 1 << 20, Lines: 1 << 20, Masker: b.Masker, AsIs: true}).Stdout.Text

@@ -225,6 +225,9 @@ func TestReadFile(t *testing.T) {
 	if r := b.call(tool.ReadFile, "path", "secret"); r.Stdout != "key=[secret:key]\n" {
 		t.Errorf("secret: %q", r.Stdout)
 	}
+	if r := b.call(tool.ReadFile, "path", "secret", "unit", "bytes", "offset", 4, "limit", 7); !r.OK || r.Stdout != "" || r.File.NextOffset != 11 {
+		t.Errorf("a piece that is an end and a beginning of the secret: %+v %+v", r, r.File) // hunter2
+	}
 	failed(t, b.call(tool.ReadFile, "path", "bin"), tool.Fixable, tool.CodeBinaryFile)
 	failed(t, b.call(tool.ReadFile, "path", "wide"), tool.Fixable, tool.CodeTooLarge)
 	failed(t, b.call(tool.ReadFile, "path", "none"), tool.Fixable, tool.CodeFileNotFound)
