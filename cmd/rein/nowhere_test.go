@@ -79,11 +79,11 @@ func (e *echoes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // told is what a command of this test is started in.
 type told struct {
-	t                 *testing.T
-	dir, said         string // what is searched; where commands print to
-	env               []string
-	n                 int
-	collected, echoed string // addresses
+	t         *testing.T
+	dir, said string // what is searched; where commands print to
+	env       []string
+	n         int
+	echoed    string // the port of the server
 }
 
 // rein runs a command and keeps what it says, in files that are searched.
