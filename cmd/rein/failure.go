@@ -44,6 +44,9 @@ type usageError struct{ message, hint string }
 
 func (e *usageError) Error() string { return e.message }
 
+// Hint is what the reader can do.
+func (e *usageError) Hint() string { return e.hint }
+
 func usage(hint, format string, args ...any) error {
 	return &usageError{message: fmt.Sprintf(format, args...), hint: hint}
 }
@@ -192,8 +195,6 @@ func hintOf(err error) string {
 func ownHint(err error) string {
 	switch e := err.(type) {
 	case *hinted:
-		return e.hint
-	case *usageError:
 		return e.hint
 	case *config.PlaceError:
 		return e.Hint

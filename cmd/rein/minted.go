@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/secret"
 )
 
 // minted is a key that was made, as its rein sees it: a custodian has it, too.
@@ -22,6 +24,7 @@ type minted struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *json.Decoder
+	key  secret.Value
 
 	mu sync.Mutex
 }
@@ -35,14 +38,22 @@ type minting struct {
 	place []string
 }
 
+// add takes a key, unless it is one that is there: a command may print the same for
+// a while.
 func (m *minting) add(k *minted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if slices.ContainsFunc(m.keys, k.same) {
+		k.drop()
+		return
+	}
 	m.keys = append(m.keys, k)
 	if m.dir != "" {
 		k.order(custodyOrder{Do: orderRun, Dir: m.dir})
 	}
 }
+
+func (k *minted) same(o *minted) bool { return k.name == o.name && k.key.Reveal() == o.key.Reveal() }
 
 // of says in which directory the run is that the keys are for.
 func (m *minting) of(dir string) {
@@ -72,9 +83,25 @@ func (m *minting) outlive(id string) error {
 
 // withdraw withdraws all keys that are left, and says how that went.
 func (m *minting) withdraw(ctx context.Context) []run.Revocation {
+	return m.withdrawn(ctx, func(*minted) bool { return true })
+}
+
+// withdrawOne withdraws the key of a secret that has a value, if it is left.
+func (m *minting) withdrawOne(ctx context.Context, name string, value secret.Value) []run.Revocation {
+	return m.withdrawn(ctx, (&minted{name: name, key: value}).same)
+}
+
+func (m *minting) withdrawn(ctx context.Context, which func(*minted) bool) []run.Revocation {
+	var keys, left []*minted
 	m.mu.Lock()
-	keys := m.keys
-	m.keys = nil
+	for _, k := range m.keys {
+		if which(k) {
+			keys = append(keys, k)
+		} else {
+			left = append(left, k)
+		}
+	}
+	m.keys = left
 	m.mu.Unlock()
 	out := make([]run.Revocation, len(keys))
 	var all sync.WaitGroup
@@ -136,6 +163,9 @@ func (k *minted) drop() {
 // mint has the command of a secret make a key, in the custody of a process that
 // withdraws it.
 func (a *app) mint(ctx context.Context, name string, s config.Secret, alone bool) (text string, err error) {
+	if _, err := exec.LookPath(s.Revoke[0]); err != nil {
+		return "", withHint(fmt.Errorf("none is made, since it could not be withdrawn: %w", err), "check the path under revoke: in the configuration")
+	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -154,6 +184,7 @@ func (a *app) mint(ctx context.Context, name string, s config.Secret, alone bool
 		err = fmt.Errorf("the process that is to withdraw it has ended: %w", got)
 	}
 	text = string(r.Printed)
+	k.key = secret.New(name, trimmed(text))
 	switch {
 	case notAKey(text, trimmed(text)) != "":
 		k.drop()

@@ -57,7 +57,7 @@ func (a *app) sandboxRotateCommand() *cobra.Command {
 				if err := sb.RotateSecret(cmd.Context(), args[1], value); err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(a.out, "%s: the secret %s is another\n", sb.ID(), args[1])
+				_, err = fmt.Fprintf(a.out, "%s: the secret %s has another value\n", sb.ID(), args[1])
 				return cmp.Or(a.minted.outlive(sb.ID()), err)
 			})
 		},
@@ -77,7 +77,7 @@ func (a *app) readForSandbox(ctx context.Context, p place, name string, given bo
 		return secret.Value{}, err
 	}
 	if _, known := f.Config.Secrets[name]; !known {
-		return secret.Value{}, usage("rein sandbox rotate --stdin, or name it under secrets: in the configuration", "the configuration has no secret %q", name)
+		return secret.Value{}, usage("its name is that under secrets: in the configuration that the sandbox was made with; --stdin needs no configuration", "the configuration has no secret %q", name)
 	}
 	a.minted.place = p.args()
 	return a.vaultSecret(ctx, f.Config, name, false)
@@ -102,7 +102,7 @@ func (a *app) runsRotateCommand() *cobra.Command {
 			if err := c.Rotate(cmd.Context(), args[1], value); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.out, "the secret %s is another\n", cleanLine(args[1]))
+			_, err = fmt.Fprintf(a.out, "the secret %s has another value\n", cleanLine(args[1]))
 			return err
 		},
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -57,7 +59,7 @@ func (a *app) readFrom(ctx context.Context, name, under string, s config.Secret,
 	case len(k.Command) > 0:
 		var err error
 		if text, err = a.made(ctx, name, s, alone); err != nil {
-			return secret.Value{}, usage("run the command by hand to see what it says", "no key for %s: %s: %s", name, k.Command[0], err)
+			return secret.Value{}, usage(hintOr(err, "run the command by hand to see what it says"), "no key for %s: %s: %s", name, k.Command[0], err)
 		}
 	default:
 		return secret.Value{}, nil
@@ -167,7 +169,7 @@ func (a *app) secretsOf(c config.Config, t config.Target) run.Secrets {
 			refresh[name] = time.Duration(every)
 		}
 	}
-	return run.Secrets{Refresh: refresh, Revoke: a.minted.withdraw, Read: func(ctx context.Context, name string) (secret.Value, error) {
+	return run.Secrets{Refresh: refresh, Revoke: a.minted.withdraw, RevokeOne: a.minted.withdrawOne, Read: func(ctx context.Context, name string) (secret.Value, error) {
 		if c.Secrets[name].Env != "" {
 			return secret.Value{}, usage("rein runs rotate --stdin, or name a file: or command: in the configuration",
 				"the secret %s is of the environment variable %s, which is the same for as long as rein runs", name, c.Secrets[name].Env)
@@ -204,6 +206,14 @@ func (a *app) masker(ctx context.Context, c config.Config, more ...secret.Value)
 			return nil, err
 		}
 		m.Add(v)
+	}
+	// Also those of sandboxes that others have made, where reading them makes nothing.
+	for _, name := range slices.Sorted(maps.Keys(c.Secrets)) {
+		if k := c.Secrets[name]; false && len(k.Command) == 0 {
+			if v, err := a.readFrom(ctx, name, "", k, true); err == nil {
+				m.Add(v)
+			}
+		}
 	}
 	for _, v := range append(more, a.providerKeys...) {
 		if !v.IsZero() {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
@@ -95,7 +96,9 @@ func (k *keeper) prepareVault() error {
 	if len(k.cfg.Spec.Secrets) > 0 {
 		v, faults := vault.New(c.Key, k.cfg.Spec.Secrets)
 		if len(faults) > 0 {
-			return &sandbox.Error{Kind: sandbox.KindInvalid, Op: "create", Subject: "secrets." + faults[0].Path, Err: errors.New(faults[0].Message), Hint: faults[0].Hint}
+			f := faults[0]
+			return &sandbox.Error{Kind: sandbox.KindInvalid, Op: "create", Subject: k.cfg.Info.ID, Err: fmt.Errorf("secrets.%s: %s", f.Path, f.Message),
+				Hint: cmp.Or(f.Hint, "docs/vault.md says what a key must look like to have a placeholder")}
 		}
 		k.vault = v
 		for i := range k.cfg.Spec.Secrets {

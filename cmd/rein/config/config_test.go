@@ -231,6 +231,7 @@ func TestFaultsTogether(t *testing.T) {
 		"what goes together": {text: "approval:\n  ask: {a: b}\n  webhook: {url: 'https://h', key: {env: A}}\n", want: []string{"2:9: approval.ask must be a list"}},
 		"a limit below zero": {text: "search: x\ntargets:\n  a: {network: {limits: {bytes: -1}}}\n", want: []string{"1:9: search must be", "3:26: targets.a.network.limits.bytes: -1 is no limit"}},
 		"a key of a model":   {text: "models:\n  m: {vendor: [a], model: x, key: {env: {}}}\n  n: {model: x}\n", want: []string{"2:15: models.m.vendor", "2:41: models.m.key.env", "3:3: models.n: no vendor"}},
+		"a host of a secret": {text: "search: x\nsecrets:\n  a: {env: A, use: [{host: 'https://a.example.org', as: bearer}]}\ntargets:\n  t: {secrets: [a]}\n", want: []string{"1:9: search must be", "3:22: secrets.a.use[0].host"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := config.Decode("c.yaml", []byte(c.text))

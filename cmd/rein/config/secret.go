@@ -132,6 +132,9 @@ func (v *validator) reachable(at string, secrets []vault.Secret, t Target) {
 	}
 	for _, s := range secrets {
 		for i, b := range s.Use {
+			if _, err := policy.Canonical(b.Host); err != nil {
+				continue // said elsewhere
+			}
 			ports := b.Ports
 			if len(ports) == 0 {
 				ports = []int{443}
