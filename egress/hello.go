@@ -51,11 +51,13 @@ var (
 type hello struct {
 	serverName string // as it was sent; empty when there is none
 	offers13   bool   // TLS 1.3, whose servers may ask for a second one
+	hides      bool   // it has an extension that is hidden
 }
 
 // readHello reads the first message of a TLS client from r, not a byte more,
 // and returns the bytes that it read, also with an error. The message may come
-// in many records; it must end with one. An error of r is returned as it is.
+// in many records; it must end with one. An error of r is returned as it is. What is
+// read is there also where the error is errHidden.
 func readHello(r io.Reader) (raw []byte, h hello, err error) {
 	var message []byte
 	for {
@@ -170,13 +172,16 @@ func parseHello(body []byte) (hello, error) {
 			return h, err
 		}
 	}
+	if h.hides {
+		return h, errHidden
+	}
 	return h, nil
 }
 
 func (h *hello) extension(kind uint16, data cryptobyte.String) (err error) {
 	switch {
 	case slices.Contains(hidden, kind):
-		return errHidden
+		h.hides = true
 	case kind == extServerName:
 		h.serverName, err = parseServerName(data)
 	case kind == extVersions:

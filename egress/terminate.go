@@ -83,6 +83,7 @@ func (f *flow) endTLS(ctx context.Context) (*tls.Conn, error) {
 	switch {
 	case len(raw) == 0 && err != nil:
 		return nil, fmt.Errorf("the client said nothing: %w", err)
+	case errors.Is(err, errHidden): // from nobody here: the gateway answers to the name in sight, and knows no key for another
 	case err != nil:
 		return nil, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleTLS,
 			Reason: fmt.Sprintf("%s allows TLS only: %v", f.verdict.Rule, explain(err))}}
