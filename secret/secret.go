@@ -2,9 +2,10 @@
 // known values in whatever leaves rein: tool output, audit, transcript,
 // report and error texts.
 //
-// Masking finds what rein was told of, in the forms listed at [Masker]. It is a
-// net under accidents, not a boundary: a program that has a secret can write it
-// in a form nobody looks for. The boundary is that the sandbox has no secret.
+// Masking finds what rein was told of, in the forms listed at [Masker], and what
+// has the shape of a key that vendors document (MaskShapes). It is a net under
+// accidents, not a boundary: a program that has a secret can write it in a form
+// nobody looks for. The boundary is that the sandbox has no secret.
 package secret
 
 import (

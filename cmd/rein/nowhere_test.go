@@ -400,7 +400,7 @@ func (o *told) byHand(runtime string) {
 	fetch := fmt.Sprintf(`curl -sS -d "made=$MADE" https://example.com:%s/data -o data; echo %s`, o.echoed, nowhere["control"])
 	said := o.said
 	o.said = o.t.TempDir()
-	for _, command := range []string{fetch, "cat data", "ls none-" + nowhere["token"]} {
+	for _, command := range []string{fetch, "cat data", "ls none-" + nowhere["token"], "echo '" + nowhere["field"] + "'"} {
 		o.rein("sandbox", "exec", id, "--", "sh", "-c", command)
 	}
 	o.said = said
