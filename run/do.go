@@ -15,6 +15,7 @@ import (
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/run/workspace"
 	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/tool"
 )
 
@@ -88,11 +89,12 @@ type runner struct {
 	lost       error // the sandbox ended by itself
 	guarded    bool  // what is protected was looked at
 	breached   []pair
-	decided    bool          // how the work ended
-	noisy      error         // something of the worker's may run on
-	retries    int           // how often failed checks were told
-	passed     []CheckResult // in a round after which nothing has happened
-	entered    sync.Once     // what the image started was looked at
+	decided    bool                      // how the work ended
+	noisy      error                     // something of the worker's may run on
+	retries    int                       // how often failed checks were told
+	passed     []CheckResult             // in a round after which nothing has happened
+	entered    sync.Once                 // what the image started was looked at
+	former     map[string][]secret.Value // of secrets, before the one in Target.Spec, that requests may have
 
 	// One caller finishes, and the others wait for a channel: that lets the
 	// simulated time of a test go on, which a sync.Once does not.

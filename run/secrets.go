@@ -23,10 +23,14 @@ type Secrets struct {
 	Read func(ctx context.Context, name string) (secret.Value, error)
 	// Refresh has secrets read again, and rotated, so often while the run works.
 	Refresh map[string]time.Duration
-	// Revoke withdraws the keys that were made for the run where they are from. It is
-	// called once, when the sandbox is gone, on every path, and returns within a
-	// bounded time. Nil withdraws nothing.
+	// Revoke withdraws the keys that were made for the run where they are from, those
+	// that are left. It is called once, when the sandbox is gone, on every path, and
+	// returns within a bounded time. Nil withdraws nothing.
 	Revoke func(ctx context.Context) []Revocation
+	// RevokeOne withdraws one of them while the run works, as nothing uses it any more:
+	// the value of a secret before the last two, or one that it could not be changed
+	// to. Of a value that was not made it withdraws nothing. Nil leaves it to Revoke.
+	RevokeOne func(ctx context.Context, name string, value secret.Value) []Revocation
 }
 
 // Revocation is how the withdrawal of one key went. It is also the data of
@@ -64,7 +68,11 @@ func (r *runner) withdraw(ctx context.Context) {
 	if r.o.Secrets.Revoke == nil {
 		return
 	}
-	all := r.o.Secrets.Revoke(context.WithoutCancel(ctx))
+	r.withdrawn(r.o.Secrets.Revoke(context.WithoutCancel(ctx)))
+}
+
+// withdrawn records and reports how withdrawals went.
+func (r *runner) withdrawn(all []Revocation) {
 	for i := range all {
 		all[i].Output, all[i].Error = r.o.Masker.String(all[i].Output), r.o.Masker.String(all[i].Error)
 		if err := r.record(audit.KindSecretRevoked, "", all[i]); err != nil {
@@ -80,7 +88,8 @@ func (r *runner) withdraw(ctx context.Context) {
 }
 
 // rotate puts another value behind the placeholder of a secret, in the sandbox and
-// in those that are made from now on.
+// in those that are made from now on. Of the values before it the sandbox's requests
+// may still have the last; what they cannot have is withdrawn.
 func (r *runner) rotate(ctx context.Context, name string, value secret.Value) error {
 	r.mu.Lock()
 	box := r.reached
@@ -88,18 +97,55 @@ func (r *runner) rotate(ctx context.Context, name string, value secret.Value) er
 	if box == nil {
 		return errors.New("there is no sandbox yet")
 	}
-	if err := box.RotateSecret(ctx, name, value); err != nil {
-		return err
+	err := box.RotateSecret(ctx, name, value)
+	var unused []secret.Value
+	switch {
+	case err == nil:
+		unused = r.held(name, value)
+	case sandbox.KindOf(err) == sandbox.KindInvalid && !r.has(name, value): // nothing was changed
+		unused = []secret.Value{value}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.o.Target.Spec.Secrets = slices.Clone(r.o.Target.Spec.Secrets)
-	for i, s := range r.o.Target.Spec.Secrets {
-		if s.Name == name {
-			r.o.Target.Spec.Secrets[i].Value = value
+	if r.o.Secrets.RevokeOne != nil {
+		for _, v := range unused {
+			r.withdrawn(r.o.Secrets.RevokeOne(ctx, name, v))
 		}
 	}
-	return nil
+	return err
+}
+
+// held makes value that of a secret, and returns those that no request has any more.
+// While checks are run in a sandbox of their own, which keeps what it was made with,
+// there are none.
+func (r *runner) held(name string, value secret.Value) (unused []secret.Value) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.o.Target.Spec.Secrets, func(s vault.Secret) bool { return s.Name == name })
+	if i < 0 || same(value)(r.o.Target.Spec.Secrets[i].Value) {
+		return nil
+	}
+	former := append(slices.DeleteFunc(r.former[name], same(value)), r.o.Target.Spec.Secrets[i].Value)
+	if last := len(former) - 1; r.judging == nil {
+		unused, former = former[:last], former[last:]
+	}
+	if r.former == nil {
+		r.former = map[string][]secret.Value{}
+	}
+	r.former[name] = former
+	r.o.Target.Spec.Secrets = slices.Clone(r.o.Target.Spec.Secrets)
+	r.o.Target.Spec.Secrets[i].Value = value
+	return unused
+}
+
+// has reports whether requests may have a value of a secret.
+func (r *runner) has(name string, value secret.Value) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.former[name], same(value)) ||
+		slices.ContainsFunc(r.o.Target.Spec.Secrets, func(s vault.Secret) bool { return s.Name == name && same(value)(s.Value) })
+}
+
+func same(a secret.Value) func(secret.Value) bool {
+	return func(b secret.Value) bool { return a.Reveal() == b.Reveal() }
 }
 
 // spec is what sandboxes of the run are made from now.

@@ -52,13 +52,14 @@ func (h *holding) RotateSecret(_ context.Context, id, name string, value secret.
 }
 
 // A secret is read again as often as is said, and sooner where that failed; all
-// values are masked. At the end, when the sandbox is gone, its keys are withdrawn,
-// once.
+// values are masked. A key that nothing uses any more is withdrawn then, and the
+// others at the end, when the sandbox is gone, once.
 func TestSecretsOfARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holding{Memory: memory(t), begin: time.Now()}
 		values := []string{"second-of-them", "", "longer-than-that", "third-of-them"}
 		revoked := 0
+		var unused []string
 		masker := secret.NewMasker(secret.New("key", "first-of-them"))
 		o := run.Options{Task: "x", Provider: h, StateDir: t.TempDir(), Limits: budget.Long(), Masker: masker,
 			Target: run.Target{Spec: sandbox.Spec{Secrets: []vault.Secret{{Name: "key", Value: secret.New("key", "first-of-them"),
@@ -72,6 +73,10 @@ func TestSecretsOfARun(t *testing.T) {
 						return secret.Value{}, errors.New("the server is away")
 					}
 					return secret.New("key", value), nil
+				},
+				RevokeOne: func(_ context.Context, name string, value secret.Value) []run.Revocation {
+					unused = append(unused, time.Since(h.begin).String()+" "+value.Reveal())
+					return []run.Revocation{{Secret: name, OK: true}}
 				},
 				Revoke: func(ctx context.Context) []run.Revocation {
 					revoked++
@@ -92,10 +97,13 @@ func TestSecretsOfARun(t *testing.T) {
 		if diff := cmp.Diff([]string{"0s first-of-them", "30m0s second-of-them", "1h6m0s third-of-them"}, h.had); diff != "" {
 			t.Error(diff)
 		}
+		if diff := cmp.Diff([]string{"1h3m0s longer-than-that", "1h6m0s first-of-them"}, unused); diff != "" {
+			t.Error(diff)
+		}
 		if rep.Reason != run.Done || rep.Answer != "[secret:key], [secret:key], [secret:key]" || revoked != 1 {
 			t.Errorf("%s, %q, withdrawn %d times", rep.Reason, rep.Answer, revoked)
 		}
-		if len(rep.Revocations) != 2 || rep.Revocations[1].Says() != "NOT withdrawn: exit code 3" || rep.Revocations[1].Output != "[secret:key] is unknown" {
+		if len(rep.Revocations) != 4 || rep.Revocations[3].Says() != "NOT withdrawn: exit code 3" || rep.Revocations[3].Output != "[secret:key] is unknown" {
 			t.Errorf("%+v", rep.Revocations)
 		}
 		warned := strings.Join(rep.Warnings, "\n")
@@ -103,7 +111,7 @@ func TestSecretsOfARun(t *testing.T) {
 			t.Error(warned)
 		}
 		record, err := os.ReadFile(filepath.Join(rep.Dir, run.AuditFile))
-		if err != nil || strings.Contains(string(record), "of-them") || strings.Count(string(record), `"secret.rotated"`) != 3 || strings.Count(string(record), `"secret.revoked"`) != 2 {
+		if err != nil || strings.Contains(string(record), "of-them") || strings.Count(string(record), `"secret.rotated"`) != 3 || strings.Count(string(record), `"secret.revoked"`) != 4 {
 			t.Errorf("%v: %s", err, record)
 		}
 	})
