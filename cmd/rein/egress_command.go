@@ -29,9 +29,10 @@ func (a *app) egressCommand() *cobra.Command {
 	return group("egress", "what sandboxes may reach on the network", egressHelp, a.egressTestCommand(), a.egressSuggestCommand())
 }
 
-const egressTestHelp = `Says what the policy of a target does with a host, by which rule, and whether the
-host can receive data. Nothing is looked up, and nothing is sent. Without PORT every
-port is judged that a rule for the host names, and 443 and 80.
+const egressTestHelp = `Says what the policy of a target does with a host, by which rule, which secrets
+requests to it are given, and whether the host can receive data. Nothing is looked up,
+and nothing is sent. Without PORT every port is judged that a rule for the host names,
+and 443 and 80.
 
   rein egress test pypi.org --bundle pypi
   rein egress test 192.0.2.7:22 --target build
@@ -69,14 +70,16 @@ func (a *app) egressTestCommand() *cobra.Command {
 				n, _ := errors.AsType[*policy.NameError](err)
 				return usage(n.Hint, "%s", err)
 			}
+			secrets := givenTo(&e, f.Config, t)
 			if asJSON {
 				err = a.printJSON(struct {
 					Target   string `json:"configured_target"`
 					Provider string `json:"provider"`
 					policy.Explanation
-				}{name, t.Provider, e})
+					Secrets []given `json:"secrets,omitempty"`
+				}{name, t.Provider, e, secrets})
 			} else {
-				err = a.sayExplanation(e)
+				err = a.sayExplanation(e, secrets)
 			}
 			if err != nil {
 				return err
@@ -147,7 +150,7 @@ func exitOf(e policy.Explanation) int {
 // exitDenied is the code of a target that may not be reached.
 const exitDenied = 3
 
-func (a *app) sayExplanation(e policy.Explanation) error {
+func (a *app) sayExplanation(e policy.Explanation, secrets []given) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", cleanLine(e.Target))
 	if e.Registrable != "" && e.Registrable != e.Target {
@@ -160,6 +163,7 @@ func (a *app) sayExplanation(e policy.Explanation) error {
 	for _, p := range e.Ports {
 		fmt.Fprintf(&b, "  port %-5d %s\n", p.Port, sayVerdict(p.Verdict))
 	}
+	sayGiven(&b, secrets)
 	for _, why := range e.Odd {
 		fmt.Fprintf(&b, "  look at it: %s\n", cleanLine(why))
 	}
