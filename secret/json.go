@@ -11,7 +11,8 @@ import (
 // turns the whole text into one masked string. Invalid JSON is masked as by
 // Bytes.
 func (m *Masker) JSON(b []byte) []byte {
-	if m.matcher() == nil || len(b) == 0 {
+	found := m.matcher()
+	if found == nil || len(b) == 0 {
 		return b
 	}
 	if !json.Valid(b) {
@@ -28,7 +29,10 @@ func (m *Masker) JSON(b []byte) []byte {
 		out = append(out, m.scalar(b[i:i+n])...)
 		i += n
 	}
-	again := m.Bytes(out)
+	again, _, clean := new(sweep).replace(found.across, out, true, nil)
+	if clean {
+		return out
+	}
 	if !json.Valid(again) {
 		return quote(string(again))
 	}

@@ -84,7 +84,7 @@ func (m *Masker) MaskShapes(exempt func(text []byte) bool) {
 // String returns s masked.
 func (m *Masker) String(s string) string {
 	if found := m.matcher(); found != nil {
-		if out, _, clean := new(sweep).replace(found, []byte(s), true, nil); !clean {
+		if out, _, clean := new(sweep).replace(found.scan, []byte(s), true, nil); !clean {
 			return string(out)
 		}
 	}
@@ -95,7 +95,7 @@ func (m *Masker) String(s string) string {
 // changes b.
 func (m *Masker) Bytes(b []byte) []byte {
 	if found := m.matcher(); found != nil {
-		if out, _, clean := new(sweep).replace(found, b, true, nil); !clean {
+		if out, _, clean := new(sweep).replace(found.scan, b, true, nil); !clean {
 			return out
 		}
 	}
@@ -133,7 +133,7 @@ func (m *Masker) FindKnown(b []byte) []Span {
 	return nil
 }
 
-func spans(b []byte, scan func(b []byte, final bool, hit func(start, end int, mark string)) int) []Span {
+func spans(b []byte, scan scanner) []Span {
 	var spans []Span
 	var s sweep
 	scan(b, true, func(start, end int, mark string) {

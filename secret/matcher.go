@@ -74,10 +74,20 @@ func (m *matcher) index(begin string, i int32) {
 // pattern begins, in order of their starts. It returns how far it came: len(b),
 // or, unless b is final, the first place where b may end within an occurrence.
 func (m *matcher) scan(b []byte, final bool, hit func(start, end int, mark string)) int {
+	return m.search(b, final, true, hit)
+}
+
+// across is scan of a text whose strings were scanned one by one: what lies between
+// the first line of a key in PEM and its last is not of one string.
+func (m *matcher) across(b []byte, final bool, hit func(start, end int, mark string)) int {
+	return m.search(b, final, false, hit)
+}
+
+func (m *matcher) search(b []byte, final, keys bool, hit func(start, end int, mark string)) int {
 	if m.shapes == nil {
 		return m.values(b, final, hit)
 	}
-	found, passed := m.shapes.find(b, final)
+	found, passed := m.shapes.find(b, final, keys)
 	before := func(at int) {
 		for len(found) > 0 && found[0].start < at {
 			hit(found[0].start, found[0].end, found[0].mark)

@@ -189,14 +189,15 @@ type hit struct {
 
 // find returns the occurrences in b in the order of their starts, and how far it
 // came: len(b), or, unless b is final, the first place where b may end within one.
-func (s *shapes) find(b []byte, final bool) (found []hit, passed int) {
+// keys says whether keys in PEM are looked for, too.
+func (s *shapes) find(b []byte, final, keys bool) (found []hit, passed int) {
 	passed = len(b)
 	var seen runs
 	look := func(start int) {
 		if start < 0 || start > 0 && alnum[b[start-1]] { // the end of a word, or within other data
 			return
 		}
-		if h, open := s.at(b, start, final, &seen); open {
+		if h, open := s.at(b, start, final, keys, &seen); open {
 			passed = min(passed, start)
 		} else if h.end > 0 {
 			found = append(found, h)
@@ -221,7 +222,7 @@ func (s *shapes) find(b []byte, final bool) (found []hit, passed int) {
 }
 
 // at returns the occurrence at a place, and whether b ends before it is known.
-func (s *shapes) at(b []byte, start int, final bool, seen *runs) (h hit, open bool) {
+func (s *shapes) at(b []byte, start int, final, keys bool, seen *runs) (h hit, open bool) {
 	rest := b[start:]
 	for _, i := range s.starts[rest[0]] {
 		k := &s.list[i]
@@ -232,6 +233,9 @@ func (s *shapes) at(b []byte, start int, final bool, seen *runs) (h hit, open bo
 			continue
 		}
 		if string(rest[:len(k.begin)]) != k.begin {
+			continue
+		}
+		if k.chars == nil && !keys {
 			continue
 		}
 		if k.chars == nil {

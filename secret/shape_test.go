@@ -234,6 +234,14 @@ func TestShapesJSON(t *testing.T) {
 	}
 }
 
+// What is between two members that hold the first line of a key and its last stays.
+func TestShapesJSONMembers(t *testing.T) {
+	text := `{"a":"-----BEGIN PRIVATE KEY-----","ok":false,"b":"` + drawn(70, 200, letters) + `","c":"-----END PRIVATE KEY-----"}`
+	if got := string(shapeMasker().JSON([]byte(text))); got != text {
+		t.Errorf("%s", got)
+	}
+}
+
 // A text that never ends a key holds back no more than a key can have.
 func TestShapesHoldBackLittle(t *testing.T) {
 	m := shapeMasker()

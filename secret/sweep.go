@@ -23,13 +23,16 @@ func (s *sweep) take(start, end int, mark string) (write string, fresh bool) {
 	return write, fresh
 }
 
+// scanner is a matcher's scan, or one of less.
+type scanner func(b []byte, final bool, hit func(start, end int, mark string)) int
+
 // replace appends b masked to out and returns it and how far it came in b (see
 // scan). It appends nothing, and says so with clean, when no byte of what it
 // passed was to be masked.
-func (s *sweep) replace(m *matcher, b []byte, final bool, out []byte) (_ []byte, passed int, clean bool) {
+func (s *sweep) replace(scan scanner, b []byte, final bool, out []byte) (_ []byte, passed int, clean bool) {
 	clean = s.covered == 0
 	copied := s.covered
-	passed = m.scan(b, final, func(start, end int, mark string) {
+	passed = scan(b, final, func(start, end int, mark string) {
 		write, fresh := s.take(start, end, mark)
 		if fresh {
 			out = append(out, b[copied:start]...)

@@ -49,7 +49,7 @@ func (w *writer) pass(p []byte, final bool) {
 	}
 	m, passed, clean := w.masker.matcher(), len(b), true
 	if m != nil {
-		w.out, passed, clean = w.sweep.replace(m, b, final, w.out[:0])
+		w.out, passed, clean = w.sweep.replace(m.scan, b, final, w.out[:0])
 	}
 	if clean {
 		w.write(b[min(w.shown, passed):passed])
