@@ -70,6 +70,9 @@ func (p *Provider) translateSecrets(op string, spec sandbox.Spec, rules translat
 			if err := steered(op, one, spec.Network); err != nil {
 				return nil, err
 			}
+			if err := limited(op, one); err != nil {
+				return nil, err
+			}
 		}
 		for i, use := range one.Use {
 			r := unsaid{op, fmt.Sprintf("secrets.%s.use[%d]", one.Name, i)}
@@ -142,6 +145,20 @@ func steered(op string, s vault.Secret, d policy.Document) error {
 		return unsaid{op, "secrets." + s.Name}.because(
 			"make a target of its own for this secret, whose network allows the hosts of its use: and no other; or accept_weak_vault: true for the target, and programs can have it sent to every host that the network allows",
 			"network.rules[%d] also allows %s: OpenSandbox's vault goes by the Host field, which a program sets as it likes, and would send the secret there", i, target)
+	}
+	return nil
+}
+
+// limited refuses a secret for several hosts of which one is for fewer requests: by
+// the name of another, such a host can be sent it with all the other's.
+func limited(op string, s vault.Secret) error {
+	for i, b := range s.Use {
+		for _, other := range s.Use[:i] {
+			if b.Host != other.Host && !(match{Methods: b.Methods, Paths: b.Paths}).equal(match{Methods: other.Methods, Paths: other.Paths}) {
+				return unsaid{op, fmt.Sprintf("secrets.%s.use[%d]", s.Name, i)}.because("give both the same methods and paths, or each host a secret and a target of its own; or accept_weak_vault: true for the target",
+					"OpenSandbox's vault goes by the Host field, which a program sets as it likes: what %s is limited to would not hold beside %s", b.Host, other.Host)
+			}
+		}
 	}
 	return nil
 }

@@ -151,6 +151,7 @@ func TestSecretsRefused(t *testing.T) {
 		"addresses":            {also(policy.Rule{CIDR: "192.0.2.0/24"}), nil, "secrets.github: network.rules[1] also allows 192.0.2.0/24"},
 		"a bundle":             {bundled, nil, "network.bundles[0]: a bundle lets nothing but reading through"},
 		"another's host":       {withSecrets(github(bearer("a.example")), other(bearer("b.example"))), nil, "secrets.github: network.rules[1] also allows b.example"},
+		"one host of fewer":    {withSecrets(github(bearer("a.example"), vault.Binding{Host: "b.example", As: vault.Bearer, Paths: []string{"/v1"}})), nil, "secrets.github.use[1]: OpenSandbox's vault goes by the Host field"},
 		"two for one request":  {withSecrets(github(vault.Binding{Host: "a.example", As: vault.Bearer, Methods: []string{"GET"}}), other(vault.Binding{Host: "a.example", As: vault.Header, Name: "X-Key"})), weakVault, "one binding, and github-0 and other-1"},
 		"names only":           {withSecrets(github(bearer("a.example"))), func(o *opensandbox.Options) { o.AcceptWeakEgress = true }, "accept_weak_egress"},
 		"one rule of the rest": {also(policy.Rule{Host: "a.example", Proto: "https", Methods: []string{"GET"}}), nil, "network.rules[1]: OpenSandbox does not tell protocols apart"},
