@@ -36,6 +36,7 @@ func trustEnvironment() map[string]string {
 	for _, name := range []string{
 		"SSL_CERT_FILE", // OpenSSL, Go, Python's ssl, httpx, uv, Ruby, rustls
 		"CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
+		"HTTPLIB2_CA_CERTS", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", // Google's clients in Python, gRPC of C++ and Python
 	} {
 		env[name] = trustBundlePath
 	}
