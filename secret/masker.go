@@ -58,7 +58,7 @@ func (m *Masker) Add(v Value) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.known.add(v) {
-		m.m.Store(newMatcher(m.known.patterns, m.shapes))
+		m.m.Store(m.m.Load().extended(m.known.patterns))
 	}
 	return true
 }

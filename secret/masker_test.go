@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -429,4 +430,54 @@ func ExampleMasker() {
 	// Output:
 	// Authorization: Bearer [secret:TOKEN]
 	// Authorization: Basic bWU6[secret:TOKEN base64]==
+}
+
+// Values that come one by one are masked as those that came together are, also in
+// Writers that are there already, and a thousand of them take no time to speak of.
+func TestAddMany(t *testing.T) {
+	t.Parallel()
+	var values []secret.Value
+	var text strings.Builder
+	for i := range 300 {
+		v := fmt.Sprintf("ghp_%06daaaaBBBB1111ccccDDDD2222eeeeFF", i)
+		if i%100 == 50 {
+			v = fmt.Sprintf("pin%04d", i) // shorter than what the others are looked for by
+		}
+		values = append(values, secret.New(fmt.Sprint("k", i), v))
+		fmt.Fprintf(&text, "%s %x %s\n", v, v, base64.StdEncoding.EncodeToString([]byte("as"+v)))
+	}
+	m := &secret.Masker{}
+	m.MaskShapes(nil)
+	var reading sync.WaitGroup
+	stop := make(chan struct{})
+	reading.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				m.String(text.String()[:4096])
+			}
+		}
+	})
+	for i, v := range values {
+		m.Add(v)
+		if got, want := m.String("<"+v.Reveal()+">"), fmt.Sprintf("<[secret:k%d]>", i); got != want {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+	close(stop)
+	reading.Wait()
+	together := secret.NewMasker(values...)
+	together.MaskShapes(nil)
+	if got, want := m.String(text.String()), together.String(text.String()); got != want {
+		t.Errorf("%.300q, want %.300q", got, want)
+	}
+	start := time.Now()
+	for i := range 1000 {
+		m.Add(secret.New("more", fmt.Sprintf("ghp_%06dMMMMbbbb1111ccccDDDD2222eeeeFF", i)))
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("a thousand values took %s", took)
+	}
 }

@@ -1,5 +1,10 @@
 package secret
 
+import (
+	"maps"
+	"slices"
+)
+
 // matcher finds the patterns in a text. It is Wu and Manber's algorithm: a
 // window of the length of the shortest pattern moves over the text, and a table
 // over the window's last two bytes says how far it may move without passing the
@@ -30,20 +35,42 @@ func newMatcher(patterns []pattern, shapes *shapes) *matcher {
 	if len(patterns) == 0 && shapes == nil {
 		return nil
 	}
-	m := &matcher{patterns: patterns, shapes: shapes, window: maxWindow, candidates: map[uint16][]int32{}}
-	for i := range m.patterns {
-		p := &m.patterns[i]
+	m := &matcher{shapes: shapes, window: maxWindow, candidates: map[uint16][]int32{}}
+	for _, p := range patterns {
 		m.window = min(m.window, len(p.text))
-		m.longest = max(m.longest, p.longest())
-		m.begins[p.text[0]] = append(m.begins[p.text[0]], int32(i))
-		end := p.text[len(p.text)-1]
-		m.last[end] = append(m.last[end], int32(i))
 	}
 	for i := range m.shift {
 		m.shift[i] = uint8(m.window - 1)
 	}
-	for i := range m.patterns {
-		p := &m.patterns[i]
+	m.enter(patterns)
+	return m
+}
+
+// extended returns the matcher of patterns, of which m has the first ones. Of m it
+// may be called once: what m lists is added to in place, beyond what m looks at.
+func (m *matcher) extended(patterns []pattern) *matcher {
+	if m == nil {
+		return newMatcher(patterns, nil)
+	}
+	if slices.ContainsFunc(patterns[len(m.patterns):], func(p pattern) bool { return len(p.text) < m.window }) {
+		return newMatcher(patterns, m.shapes)
+	}
+	next := *m
+	next.candidates = maps.Clone(m.candidates)
+	next.enter(patterns)
+	return &next
+}
+
+// enter enters the patterns after those that m has.
+func (m *matcher) enter(patterns []pattern) {
+	first := len(m.patterns)
+	m.patterns = patterns
+	for i := first; i < len(patterns); i++ {
+		p := &patterns[i]
+		m.longest = max(m.longest, p.longest())
+		m.begins[p.text[0]] = append(m.begins[p.text[0]], int32(i))
+		end := p.text[len(p.text)-1]
+		m.last[end] = append(m.last[end], int32(i))
 		m.index(p.text[:m.window], int32(i))
 		if p.breaks == 0 {
 			continue
@@ -53,7 +80,6 @@ func newMatcher(patterns []pattern, shapes *shapes) *matcher {
 			m.index((p.text[:at] + "\r\n" + p.text[at:])[:m.window], int32(i))
 		}
 	}
-	return m
 }
 
 // index enters one way in which pattern i may begin.
