@@ -40,6 +40,7 @@ type request struct {
 	header http.Header // what remains; consumed fields are taken out
 	path   string
 	query  []string // its parts, raw; consumed ones are emptied
+	put    []*bound // the bindings that put a secret into its path or query
 	grant  *Grant
 }
 
@@ -67,7 +68,29 @@ func (v *Vault) Judge(to Target, r *http.Request, path string) (*Grant, error) {
 	if err := q.leaks(r); err != nil {
 		return nil, err
 	}
+	if err := q.addressed(); err != nil {
+		return nil, err
+	}
 	return q.grant, nil
+}
+
+// addressed refuses a request to where the secret is a part of the address, and
+// this address has none: what stands there instead can be somebody else's.
+func (q *request) addressed() error {
+	var missing *bound
+	for _, b := range q.scope {
+		if b.As != Substitute || slices.Contains(b.In, InHeader) || slices.Contains(b.In, InBody) {
+			continue
+		}
+		if slices.Contains(q.put, b) {
+			return nil
+		}
+		missing = b
+	}
+	if missing != nil {
+		return refuse(RuleForeign, "the address of the request does not hold this sandbox's placeholder of %s, as all have to that the binding is for: its paths say which", missing.of.name)
+	}
+	return nil
 }
 
 // covers reports whether the binding is for a request to a path, by all that
@@ -318,10 +341,13 @@ func (q *request) substitute(b *bound) error {
 					path = *q.grant.path
 				}
 				out := strings.ReplaceAll(path, placeholder, url.PathEscape(value))
+				q.put = append(q.put, b)
 				q.grant.path, q.path = &out, strings.ReplaceAll(q.path, placeholder, "")
 			}
 		case InQuery:
-			q.substituteQuery(placeholder, value)
+			if q.substituteQuery(placeholder, value) {
+				q.put = append(q.put, b)
+			}
 		case InBody:
 			q.grant.replace = append(q.grant.replace, exchange{placeholder, value})
 		}
@@ -329,11 +355,13 @@ func (q *request) substitute(b *bound) error {
 	return nil
 }
 
-func (q *request) substituteQuery(placeholder, value string) {
+// substituteQuery reports whether the query had the placeholder.
+func (q *request) substituteQuery(placeholder, value string) (had bool) {
 	query := strings.Join(q.query, "&")
 	if q.grant.query != nil {
 		query = *q.grant.query
 	}
+	before := query
 	for _, form := range []string{placeholder, url.QueryEscape(placeholder), url.PathEscape(placeholder)} {
 		query = strings.ReplaceAll(query, form, url.QueryEscape(value))
 		for i, part := range q.query {
@@ -341,6 +369,7 @@ func (q *request) substituteQuery(placeholder, value string) {
 		}
 	}
 	q.grant.query = &query
+	return query != before
 }
 
 // leaks refuses a head in which a placeholder is left that nothing explained.
