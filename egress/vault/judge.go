@@ -68,29 +68,10 @@ func (v *Vault) Judge(to Target, r *http.Request, path string) (*Grant, error) {
 	if err := q.leaks(r); err != nil {
 		return nil, err
 	}
-	if err := q.addressed(); err != nil {
+	if err := q.addressed(r); err != nil {
 		return nil, err
 	}
 	return q.grant, nil
-}
-
-// addressed refuses a request to where the secret is a part of the address, and
-// this address has none: what stands there instead can be somebody else's.
-func (q *request) addressed() error {
-	var missing *bound
-	for _, b := range q.scope {
-		if b.As != Substitute || slices.Contains(b.In, InHeader) || slices.Contains(b.In, InBody) {
-			continue
-		}
-		if slices.Contains(q.put, b) {
-			return nil
-		}
-		missing = b
-	}
-	if missing != nil {
-		return refuse(RuleForeign, "the address of the request does not hold this sandbox's placeholder of %s, as all have to that the binding is for: its paths say which", missing.of.name)
-	}
-	return nil
 }
 
 // covers reports whether the binding is for a request to a path, by all that
