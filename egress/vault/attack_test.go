@@ -118,14 +118,15 @@ func TestForeignSpellings(t *testing.T) {
 	t.Parallel()
 	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Query, Name: "appid"}))
 	for _, query := range []string{"Access_Token=x", "access%5Ftoken=x", "access.token=x", "+access_token=x", "access_token%5B%5D=x", "access_token[]=x",
-		"access_token%00=x", "access%20token=x", "AppId=x", "appid[]=x", "%u0061ccess_token=x", "access_token%=x", "client_secret=x", "auth=x"} {
+		"access_token%00=x", "access%20token=x", "AppId=x", "appid[]=x", "%u0061ccess_token=x", "access_token%=x", "client_secret=x", "auth=x", "sentry_key=x", "X-Oss-Signature=x"} {
 		r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
 		r.URL.RawQuery = query
 		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != RuleForeign {
 			t.Errorf("%s: %q", query, got)
 		}
 	}
-	for _, field := range []string{"X.Api.Key", "X_Api_Key", "X-Nuget-Apikey", "X-Shopify-Access-Token", "Xi-Api-Key", "X-Jfrog-Art-Api", "X-Authorization"} {
+	for _, field := range []string{"X.Api.Key", "X_Api_Key", "X-Nuget-Apikey", "X-Shopify-Access-Token", "Xi-Api-Key", "X-Jfrog-Art-Api", "X-Authorization",
+		"X-Their-Secret", "X_Their_Secret", "Their-Api-Key", "X-Their-Credentials", "X-Registry-Auth"} {
 		r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
 		r.Header[http.CanonicalHeaderKey(field)] = []string{"x"}
 		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != RuleForeign {
@@ -142,6 +143,7 @@ func TestForeignSpellings(t *testing.T) {
 	for _, query := range []string{"", "q=token&page=2&sort[]=key", "a=%5B&b"} {
 		r, _ := http.NewRequest("GET", "https://api.example.org/v1/x", nil)
 		r.URL.RawQuery = query
+		r.Header = http.Header{"Idempotency-Key": {"x"}, "Sec-Websocket-Key": {"x"}, "X-Csrf-Token": {"x"}, "X-Secret-Santa": {"x"}} // of no account
 		if got := refusedBy(t, v, Target{"api.example.org", 443}, r); got != "" {
 			t.Errorf("%s: %q", query, got)
 		}

@@ -22,6 +22,8 @@ var usual = []string{
 var usualParameters = []string{
 	"access_token", "api_key", "apikey", "api-key", "key", "token", "auth_token", "private_token", "job_token", "oauth_token",
 	"x-amz-credential", "x-amz-signature", "x-amz-security-token", "awsaccesskeyid", "signature", "sig", "x-goog-signature", "x-goog-credential",
+	"api_secret", "apisecret", "app_key", "appkey", "application_key", "sentry_key", "id_token", "refresh_token", "client_assertion", "user_token", "personal_token",
+	"x-oss-credential", "x-oss-signature", "x-oss-security-token", "x-tos-credential", "x-tos-signature", "x-tos-security-token", "q-ak", "q-signature", "googleaccessid",
 	"auth", "authorization", "api_token", "apitoken", "x-api-key", "subscription-key", "client_secret", "session_token", "bearer_token", "jwt", "ossaccesskeyid",
 }
 
@@ -63,6 +65,10 @@ func IsCredential(name string) bool {
 	last := plain[strings.LastIndexByte(plain, '-')+1:]
 	return slices.Contains([]string{"Auth", "Authorization", "Token", "Key", "Apikey", "Secret", "Password", "Otp", "Credential", "Credentials", "Jwt"}, last)
 }
+
+// likely are the ends of names of fields that hold credentials and nothing else.
+var likely = []string{"-Auth", "-Authorization", "-Apikey", "-Api-Key", "-Api-Token", "-Api-Secret", "-Auth-Token", "-Access-Token", "-Secret", "-Secret-Key",
+	"-Password", "-Credential", "-Credentials", "-Jwt"}
 
 // spellings judges fields that are known to some servers by another name, or that
 // lead them to another host.
@@ -108,6 +114,12 @@ func (q *request) slots() []string {
 	for _, b := range q.vault.hosts[q.to] {
 		if b.As == Header && !slices.Contains(list, b.Name) {
 			list = append(list, b.Name)
+		}
+	}
+	for name := range q.header {
+		plain := plainField(name)
+		if !slices.Contains(list, name) && slices.ContainsFunc(likely, func(end string) bool { return strings.HasSuffix(plain, end) }) {
+			list = append(list, name)
 		}
 	}
 	return list
