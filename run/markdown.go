@@ -99,6 +99,10 @@ Open, by the policy at the end:
 - {{line .}}{{end}}
 {{else if .SandboxID}}
 Closed by policy.
+{{end}}{{with .Secrets}}
+Given to requests, and not in the sandbox:
+{{range .}}{{$name := .Name}}{{range .To}}
+- {{line $name}}: {{line .}}{{end}}{{end}}
 {{end}}{{with .NetworkChanges}}{{range .}}
 - changed while it worked: {{.Action}} {{line .Host}}{{with .Port}} port {{.}}{{end}}{{with .Proto}} ({{line .}}){{end}}, by uid {{.UID}} at {{date .Time}}{{end}}
 {{end}}{{if .Network}}{{with reached .Hosts}}

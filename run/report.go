@@ -64,6 +64,8 @@ type Report struct {
 	// empty: nothing may be reached. NetworkChanges were made while the run worked.
 	NetworkRules   []string        `json:"network_rules,omitempty"`
 	NetworkChanges []NetworkChange `json:"network_changes,omitempty"`
+	// Secrets are those that requests of the sandbox could be given.
+	Secrets []GivenSecret `json:"secrets,omitempty"`
 
 	Inputs    Inputs     `json:"inputs"`
 	Patch     *PatchInfo `json:"patch,omitempty"`

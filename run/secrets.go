@@ -256,3 +256,21 @@ func (d *desk) Rotate(ctx context.Context, by control.Peer, name string, value s
 	}
 	return nil
 }
+
+// GivenSecret is a secret that requests of the sandbox could be given.
+type GivenSecret struct {
+	Name string   `json:"name"`
+	To   []string `json:"to"` // what, in words: "api.example.org on port 443, as bearer"
+}
+
+func given(secrets []vault.Secret) []GivenSecret {
+	var out []GivenSecret
+	for _, s := range secrets {
+		g := GivenSecret{Name: s.Name}
+		for _, use := range s.Use {
+			g.To = append(g.To, use.Says())
+		}
+		out = append(out, g)
+	}
+	return out
+}

@@ -103,6 +103,12 @@ func TestSecretsOfARun(t *testing.T) {
 		if rep.Reason != run.Done || rep.Answer != "[secret:key], [secret:key], [secret:key]" || revoked != 1 {
 			t.Errorf("%s, %q, withdrawn %d times", rep.Reason, rep.Answer, revoked)
 		}
+		if diff := cmp.Diff([]run.GivenSecret{{Name: "key", To: []string{"api.example.com on port 443, as bearer"}}}, rep.Secrets); diff != "" {
+			t.Error(diff)
+		}
+		if text, err := os.ReadFile(filepath.Join(rep.Dir, "report.md")); err != nil || !strings.Contains(string(text), "\n- key: api.example.com on port 443, as bearer\n") {
+			t.Errorf("%v: %s", err, text)
+		}
 		if len(rep.Revocations) != 4 || rep.Revocations[3].Says() != "NOT withdrawn: exit code 3" || rep.Revocations[3].Output != "[secret:key] is unknown" {
 			t.Errorf("%+v", rep.Revocations)
 		}
@@ -111,7 +117,7 @@ func TestSecretsOfARun(t *testing.T) {
 			t.Error(warned)
 		}
 		record, err := os.ReadFile(filepath.Join(rep.Dir, run.AuditFile))
-		if err != nil || strings.Contains(string(record), "of-them") || strings.Count(string(record), `"secret.rotated"`) != 3 || strings.Count(string(record), `"secret.revoked"`) != 4 {
+		if err != nil || strings.Contains(string(record), "of-them") || !strings.Contains(string(record), `"secrets":[{"name":"key","use":[{"host":"api.example.com","as":"bearer"}]}]`) || strings.Count(string(record), `"secret.rotated"`) != 3 || strings.Count(string(record), `"secret.revoked"`) != 4 {
 			t.Errorf("%v: %s", err, record)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/execd"
 )
 
@@ -25,11 +26,13 @@ type CreateIntent struct {
 	Mounts    []Mount           `json:"mounts,omitempty"`
 	Require   []Capability      `json:"require,omitempty"`
 	Network   policy.Document   `json:"network,omitzero"`
+	// Secrets that its requests are given, without their values.
+	Secrets []vault.Secret `json:"secrets,omitempty"`
 }
 
 func createIntent(p Provider, s Spec) CreateIntent {
 	return CreateIntent{Provider: p.Name(), Image: cmp.Or(s.Image, "host"), Cwd: s.Cwd, Env: names(s.Env), Labels: s.Labels,
-		TTLMS: s.TTL.Milliseconds(), Resources: s.Resources, Mounts: s.Mounts, Require: s.Require, Network: s.Network}
+		TTLMS: s.TTL.Milliseconds(), Resources: s.Resources, Mounts: s.Mounts, Require: s.Require, Network: s.Network, Secrets: s.Secrets}
 }
 
 func names(env map[string]string) []string { return slices.Sorted(maps.Keys(env)) }

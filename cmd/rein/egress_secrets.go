@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/egress/policy"
@@ -51,13 +50,6 @@ func givenTo(e *policy.Explanation, c config.Config, t config.Target) []given {
 // sayGiven prints a line for each secret.
 func sayGiven(w io.Writer, secrets []given) {
 	for _, s := range secrets {
-		fmt.Fprintf(w, "  secret: %s, as %s, on port %s", s.Secret, s.As, strings.Trim(strings.ReplaceAll(fmt.Sprint(s.Ports), " ", ", "), "[]"))
-		if len(s.Methods) > 0 {
-			fmt.Fprintf(w, ", methods %s", cleanLine(strings.Join(s.Methods, ", ")))
-		}
-		if len(s.Paths) > 0 {
-			fmt.Fprintf(w, ", paths %s", cleanLine(strings.Join(s.Paths, ", ")))
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "  secret: %s, to %s\n", s.Secret, cleanLine(s.Says()))
 	}
 }
