@@ -2,6 +2,7 @@ package vault
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -84,7 +85,7 @@ func (v *Vault) hold(s Secret) (*held, error) {
 }
 
 // known has a value masked from now on, also in UTF-16, which servers may be
-// asked for.
+// asked for, and as pages spell it.
 func (v *Vault) known(name, value string) bool {
 	var little, big []byte
 	for _, unit := range utf16.Encode([]rune(value)) {
@@ -92,6 +93,9 @@ func (v *Vault) known(name, value string) bool {
 	}
 	v.values.Add(secret.New(name, string(little)))
 	v.values.Add(secret.New(name, string(big)))
+	for _, text := range spelled(value) {
+		v.values.Add(secret.New(name, text))
+	}
 	return v.values.Add(secret.New(name, value))
 }
 
@@ -154,7 +158,13 @@ func (c *checker) check(b *Binding) {
 	case strings.Contains(b.Host, "*"):
 		c.fault("host", "write each host", "a secret is bound to exact hosts")
 	case err != nil:
-		c.fault("host", "", "%s", err)
+		hint := ""
+		if n, ok := errors.AsType[*policy.NameError](err); ok {
+			if hint = n.Hint; n.Address {
+				hint = "a secret is for a name, as the server's certificate proves it"
+			}
+		}
+		c.fault("host", hint, "%s", err)
 	}
 	b.Host = name
 	if len(b.Ports) == 0 {
@@ -197,14 +207,14 @@ func (c *checker) form(b *Binding) {
 		c.fault("as", "known: bearer, header, basic, query, substitute, aws4", "%q is not known", b.As)
 		return
 	}
-	needs("name", b.Name, b.As == Header || b.As == Query, "such as name: X-Api-Key")
+	needs("name", b.Name, b.As == Header || b.As == Query, map[Form]string{Header: "such as name: X-Api-Key", Query: "such as name: key"}[b.As])
 	needs("access_key", b.AccessKey, b.As == AWS4, "the id of the access key")
 	if b.As != Basic {
 		needs("user", b.User, false, "")
 	}
 	if b.As == Header {
 		b.Name = http.CanonicalHeaderKey(b.Name)
-		if !mayHold(b.Name) {
+		if b.Name != "" && !mayHold(b.Name) {
 			c.fault("name", "such as X-Api-Key", "%q is no field for a secret", b.Name)
 		}
 	}

@@ -20,6 +20,9 @@ func (b Binding) Says() string {
 	if b.Name != "" {
 		said += " " + b.Name
 	}
+	if len(b.In) > 0 {
+		said += " in " + strings.Trim(strings.ReplaceAll(fmt.Sprint(b.In), " ", ", "), "[]")
+	}
 	if len(b.Methods) > 0 {
 		said += ", methods " + strings.Join(b.Methods, ", ")
 	}

@@ -178,6 +178,10 @@ func TestFaults(t *testing.T) {
 		{"secret's name", "secrets:\n  a.b: {env: A, use: [{host: a.example.org, as: bearer}]}\n", "is no name of a secret", "letters"},
 		{"secret for nothing", "secrets:\n  a: {env: A}\n", "nothing says what it is for", "use:"},
 		{"secret for a wildcard", "secrets:\n  a: {env: A, use: [{host: '*.example.org', as: bearer}]}\n", "bound to exact hosts", "each host"},
+		{"secret for a port", "secrets:\n  a: {env: A, use: [{host: 'a.example.org:8443', as: bearer}]}\n", "may be in a name", "the port stands apart: host: a.example.org, ports: [8443]"},
+		{"secret for an address", "secrets:\n  a: {env: A, use: [{host: 192.0.2.1, as: bearer}]}\n", "ends in a number", "certificate"},
+		{"secret without its parameter", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: query}]}\n", "query needs it", "such as name: key"},
+		{"secret without its field", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: header}]}\n", "header needs it", "such as name: X-Api-Key"},
 		{"secret in no form", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: cookie}]}\n", `"cookie" is not known`, "bearer"},
 		{"secrets for the same field", "secrets:\n  a: {env: A, use: [{host: a.example.org, as: bearer}]}\n  b: {env: B, use: [{host: a.example.org, as: basic}]}\n" +
 			"targets:\n  x:\n    secrets: [a, b]\n    network: {rules: [{host: a.example.org}]}\n", "Authorization of requests to a.example.org:443 is also set by a", "overlap"},
