@@ -46,6 +46,7 @@ func (v *Vault) limitEncodings(h http.Header) {
 			}
 		}
 	}
+	h.Del("Accept-Charset") // there are some in which a key would not be known
 	h.Set("Accept-Encoding", strings.Join(keep, ", "))
 	if len(keep) == 0 {
 		h.Set("Accept-Encoding", "identity")
