@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -42,7 +43,8 @@ func refused(err error) seen {
 	switch {
 	case errors.As(err, &name) && (name.IsNotFound || !name.IsTimeout):
 		return seen{outcome: NoName, words: words}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		strings.HasSuffix(words, "http: server closed idle connection"): // net/http's word for one that ended before the request was sent
 		return seen{outcome: Reset, words: words}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return seen{outcome: Silent, words: words}
