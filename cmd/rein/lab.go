@@ -173,6 +173,9 @@ func (a *app) labNetwork(ctx context.Context, file *config.File, t config.Target
 		other.Config.Egress.UpstreamCA = ca
 	}
 	p, err := a.openProvider(ctx, &other, t)
+	if err != nil && done != nil {
+		done()
+	}
 	return p, done, err
 }
 
