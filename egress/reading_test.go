@@ -364,6 +364,12 @@ func TestBundleWithSecret(t *testing.T) {
 	if got := r.arrived(); len(got) != 1 || got[0].head.Get("Authorization") != "" {
 		t.Errorf("it was asked %+v", got)
 	}
+	// What a secret stood in the place of was not taken out.
+	r.client.CloseIdleConnections()
+	a := r.rec.wait(t, verdictOf("allow", "registry.npmjs.org"))
+	if !strings.Contains(a.Reason, "taken out: Cookie") || strings.Contains(a.Reason, "Authorization") {
+		t.Errorf("recorded %q", a.Reason)
+	}
 }
 
 // A policy that comes while a request is carried ends what it does not let through.

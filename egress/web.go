@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -289,12 +290,14 @@ func grantOf(r *http.Request) *vault.Grant {
 
 // RoundTrip sends a request that was judged, with what it is given.
 func (w *web) RoundTrip(out *http.Request) (*http.Response, error) {
+	var taken []string
 	if reads(out) {
-		w.f.took(reduce(out))
+		taken = reduce(out)
 	}
 	if err := grantOf(out).Apply(out, cmp.Or(out.URL.Opaque, out.URL.EscapedPath())); err != nil {
 		return nil, err
 	}
+	w.f.took(slices.DeleteFunc(taken, func(name string) bool { return out.Header[name] != nil })) // a secret is there in its place
 	if w.upgrades != nil && isWebSocket(out.Header) {
 		return w.upgrades.RoundTrip(out)
 	}
