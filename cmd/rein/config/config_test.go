@@ -176,6 +176,7 @@ func TestFaults(t *testing.T) {
 		{"schema of a check", "targets:\n  a: {acceptance: {checks: [{file: {path: x, schema: '{'}}]}}\n", "its schema: ", "docs/acceptance.md"},
 		{"several faults", "limits: {preset: fast}\nmodel: gtp\n", `c.yaml:1:10: limits.preset: "fast" is not known (known: quick, standard, long)`, "rein config schema"},
 		{"secret's name", "secrets:\n  a.b: {env: A, use: [{host: a.example.org, as: bearer}]}\n", "is no name of a secret", "letters"},
+		{"secret in a variable of the shell's", "secrets:\n  my-api: {env: A, variable: PATH, use: [{host: a.example.org, as: bearer}]}\n", "programs inside run by PATH", "such as MY_API_TOKEN"},
 		{"secret for nothing", "secrets:\n  a: {env: A}\n", "nothing says what it is for", "use:"},
 		{"secret for a wildcard", "secrets:\n  a: {env: A, use: [{host: '*.example.org', as: bearer}]}\n", "bound to exact hosts", "each host"},
 		{"secret for a port", "secrets:\n  a: {env: A, use: [{host: 'a.example.org:8443', as: bearer}]}\n", "may be in a name", "the port stands apart: host: a.example.org, ports: [8443]"},

@@ -41,6 +41,9 @@ func (c Config) SecretsOf(t Target) []vault.Secret {
 }
 
 // secrets judges what is said of secrets, and which targets use them.
+// needed are variables by which programs are found and run.
+var needed = []string{"PATH", "HOME", "PWD", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TZ", "TMPDIR", "IFS", "ENV", "BASH_ENV"}
+
 func (v *validator) secrets(c Config) {
 	names := slices.Sorted(maps.Keys(c.Secrets))
 	for _, name := range names {
@@ -53,6 +56,9 @@ func (v *validator) secrets(c Config) {
 		v.lives(at, s)
 		if s.Variable != "" && !envName.MatchString(s.Variable) {
 			v.fault(at+".variable", "letters, digits and underscore", "%q is no name of a variable", s.Variable)
+		} else if slices.Contains(needed, s.Variable) || strings.HasPrefix(s.Variable, "LD_") {
+			v.fault(at+".variable", "name the variable that programs read the key from, such as "+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))+"_TOKEN",
+				"programs inside run by %s, which cannot be a placeholder", s.Variable)
 		}
 		for _, f := range vault.Check([]vault.Secret{{Name: name, Use: s.Use}}) {
 			v.fault("secrets."+f.Path, f.Hint, "%s", f.Message)
