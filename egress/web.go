@@ -241,7 +241,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var opened opened
 	defer opened.close()
 	r = r.WithContext(context.WithValue(r.Context(), openedKey{}, &opened))
-	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header), grant}, r)
+	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header), grant, &opened}, r)
 }
 
 // target is what secrets are bound to. To what is not within TLS none is.
@@ -256,7 +256,10 @@ func (w *web) target() vault.Target {
 // httputil.ReverseProxy does not give everything back: not what it cannot pass on.
 type openedKey struct{}
 
-type opened struct{ body io.Closer }
+type opened struct {
+	body  io.Closer
+	empty bool // it has no body, and nothing after it
+}
 
 func (o *opened) close() {
 	if o.body != nil {
@@ -275,7 +278,7 @@ func (w *web) modify(resp *http.Response) error {
 	}
 	err := grantOf(resp.Request).Answer(resp)
 	if o, ok := resp.Request.Context().Value(openedKey{}).(*opened); ok {
-		o.body = resp.Body
+		o.body, o.empty = resp.Body, resp.ContentLength == 0 && len(resp.Trailer) == 0
 	}
 	return err
 }
@@ -390,6 +393,16 @@ type answer struct {
 	f      *flow
 	tunnel bool // was asked for: what follows the request is no HTTP
 	grant  *vault.Grant
+	opened *opened
+}
+
+// FlushError sends what is there. Of an answer without a body that is its end: in
+// HTTP/2 it has to be the head's own, where gRPC looks for how a call failed.
+func (a *answer) FlushError() error {
+	if a.opened.empty {
+		return nil
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
 func (a *answer) WriteHeader(code int) {
