@@ -25,3 +25,17 @@ func TestHostBesideAuthority(t *testing.T) {
 		t.Errorf("the same twice: %s, the server was asked %d times", got, asked.Load())
 	}
 }
+
+// So is one that says its length twice, whatever its body does.
+func TestLengthTwice(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	e := endsTo(t, httpsTo("api.example.com"), true, nil)
+	e.plainly(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	for _, end := range []bool{true, false} {
+		h := e.h2(t)
+		if got := h.status(t, h.send(t, end, heads("content-length", "0", "content-length", "5")...)); !strings.HasPrefix(got, "4") && got != "reset" || asked.Load() > 0 {
+			t.Errorf("%s, the server was asked %d times", got, asked.Load())
+		}
+	}
+}

@@ -211,6 +211,9 @@ func checkStream(r *http.Request) error {
 			return faulty("a request has a Host that is not its :authority")
 		}
 	}
+	if len(r.Header["Content-Length"]) > 1 {
+		return faulty("a request says its length more than once")
+	}
 	for name := range r.Header {
 		switch strings.ToLower(name) {
 		case "content_length", "transfer_encoding":

@@ -262,7 +262,7 @@ func (a Aim) smuggling() []way {
 		stream
 	}{
 		{"chunked in HTTP/2", stream{head("POST", OldKeyName, "/x", "transfer-encoding", "chunked"), "0\r\n\r\n" + hidden}},
-		{"a length in HTTP/2 that is too short", stream{head("POST", OldKeyName, "/x", "content-length", "0"), hidden}},
+		{"a length in HTTP/2 that is too short", stream{head("POST", OldKeyName, "/x", "content-length", "5"), hidden}},
 		{"two lengths in HTTP/2", stream{head("POST", OldKeyName, "/x", "content-length", "0", "content-length", fmt.Sprint(len(hidden))), hidden}},
 		{"connection in HTTP/2", stream{head("POST", OldKeyName, "/x", "connection", "transfer-encoding"), hidden}},
 		{"lines in a field of HTTP/2", stream{head("GET", OldKeyName, "/x", "x", "a"+lines), ""}},
