@@ -110,6 +110,8 @@ func (w *warden) start(p *osProcess, req wardenRequest, fds []int) error {
 		w.cur = nil
 		w.mu.Unlock()
 		w.kill()
+		for range w.replies { // until lost has let go of p, which is another warden's from then on
+		}
 		return err
 	}
 	r, ok := <-w.replies
