@@ -167,10 +167,18 @@ func (o *ownership) answer(a attachAnswer) {
 	_, _ = o.conn.Write(append(b, '\n')) // a connection that has ended asks nothing any more
 }
 
-// Close gives the sandbox up, and returns when no question is being answered.
+// detachPatience is how long the keeper may take to let an owner go.
+const detachPatience = 2 * time.Second
+
+// Close gives the sandbox up, and returns when no question is being answered and
+// the keeper, unless it hangs, has let the owner go: with the last one the network
+// is closed then, and not soon after.
 func (o *ownership) Close() error {
 	o.cancel()
-	o.conn.Close()
-	o.running.Wait()
+	if half, ok := o.conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+		o.conn.Close()
+	}
+	_ = o.conn.SetReadDeadline(time.Now().Add(detachPatience)) // fails where it has ended already
+	o.running.Wait()                                           // serve closes the connection
 	return nil
 }
