@@ -157,14 +157,7 @@ func TestVaultEchoesInWebSocket(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	client := inside(t, e.ns, &tls.Config{RootCAs: e.trust.RootCAs})
-	client.Timeout = 0
-	client.Transport.(*http.Transport).ForceAttemptHTTP2 = false
-	c, _, err := websocket.Dial(ctx, "wss://api.example.com/", &websocket.DialOptions{HTTPClient: client})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseNow()
+	c := e.webSocket(ctx, t)
 	stars := "Bearer " + strings.Repeat("*", len(apiKey))
 	if _, b, err := c.Read(ctx); err != nil || string(b) != "you are "+stars {
 		t.Errorf("%q, %v", b, err)

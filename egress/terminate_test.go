@@ -95,6 +95,20 @@ func (e *ended) get(t testing.TB, url string, field ...string) (*http.Response, 
 	return res, body(t, res, nil)
 }
 
+// webSocket is one from the sandbox to api.example.com.
+func (e *ended) webSocket(ctx context.Context, t testing.TB) *websocket.Conn {
+	t.Helper()
+	client := inside(t, e.ns, &tls.Config{RootCAs: e.trust.RootCAs})
+	client.Timeout = 0
+	client.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+	c, _, err := websocket.Dial(ctx, "wss://api.example.com/", &websocket.DialOptions{HTTPClient: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.CloseNow() })
+	return c
+}
+
 // Each side speaks the HTTP it likes, and sees the other's.
 func TestEndsTLS(t *testing.T) {
 	t.Parallel()
@@ -341,14 +355,7 @@ func TestEndedWebSocket(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	client := inside(t, e.ns, &tls.Config{RootCAs: e.trust.RootCAs})
-	client.Timeout = 0
-	client.Transport.(*http.Transport).ForceAttemptHTTP2 = false
-	c, _, err := websocket.Dial(ctx, "wss://api.example.com/", &websocket.DialOptions{HTTPClient: client})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseNow()
+	c := e.webSocket(ctx, t)
 	if err := c.Write(ctx, websocket.MessageText, []byte("hello")); err != nil {
 		t.Fatal(err)
 	}

@@ -273,12 +273,12 @@ func (o *told) value(name string) string {
 // what it printed, its temporary files, and what it sent to a collector.
 func TestKeysAreNowhere(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil && os.Getenv("CI") != "true" {
-		t.Skip("curl is what asks")
+		t.Skip("curl is what asks: in CI it is installed, or this fails")
 	}
 	for _, runtime := range []string{"gvisor", "runc"} {
 		t.Run(runtime, func(t *testing.T) {
-			if _, err := exec.LookPath(runtime); runtime == "runc" && err != nil {
-				t.Skip("not here")
+			if _, err := exec.LookPath(runtime); runtime == "runc" && err != nil && os.Getenv("CI") != "true" {
+				t.Skip("runc is not installed: in CI it is, or this fails")
 			}
 			t.Parallel()
 			e := &echoes{seen: map[string]bool{}}
