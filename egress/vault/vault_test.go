@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
@@ -430,6 +431,11 @@ func TestSignsAgain(t *testing.T) {
 // trailers.
 func TestAnswer(t *testing.T) {
 	t.Parallel()
+	// Simulated time: a machine with load must not be taken for a server that pauses.
+	synctest.Test(t, answer)
+}
+
+func answer(t *testing.T) {
 	v := vaultOf(t, one(ghKey, Binding{Host: "api.example.org", As: Bearer}))
 	r, _ := http.NewRequest("GET", "https://api.example.org/", nil)
 	g, err := v.Judge(Target{"api.example.org", 443}, r, "/")
