@@ -79,7 +79,7 @@ func (s *Sandbox) own(ctx context.Context, op string) error {
 	if !ok {
 		return nil
 	}
-	owner, err := a.Attach(ctx, s.id, s.opt.Ask)
+	owner, err := a.Attach(ctx, s.id, Owner{Ask: s.opt.Ask, Meter: s.opt.Meter})
 	if err != nil {
 		return asError(op, s.id, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/secret"
@@ -114,15 +115,22 @@ type Networker interface {
 // policy allows leaves only while an owner is attached. Every *Sandbox attaches,
 // from Create or Attach to Close.
 type Attacher interface {
-	// Attach holds an owner's connection until the Closer is closed. What the
-	// policy leaves open is asked of ask, concurrently, one question for all
+	// Attach holds an owner's connection until the Closer is closed. When the last
+	// owner has gone, nothing leaves any more and open connections are closed; execd
+	// stays reachable, and the next owner finds the policy that was in force.
+	Attach(ctx context.Context, id string, o Owner) (io.Closer, error)
+}
+
+// Owner is who a sandbox's network asks. Its functions' contexts end with the
+// owner's connection. The zero Owner answers nothing.
+type Owner struct {
+	// Ask is asked what the policy leaves open, concurrently, one question for all
 	// connections to one target: what it grants is granted for the sandbox's
 	// life, though the first connection may have been given up meanwhile; any
 	// other answer is the reason in the network record. Nil is nobody to ask.
-	// Its context ends with the owner's connection. When the last owner
-	// has gone, nothing leaves any more and open connections are closed; execd
-	// stays reachable, and the next owner finds the policy that was in force.
-	Attach(ctx context.Context, id string, ask func(context.Context, Question) policy.Answer) (io.Closer, error)
+	Ask func(context.Context, Question) policy.Answer
+	// Meter keeps the budget of requests to Spec.Models. Nil: none passes.
+	Meter inference.Meter
 }
 
 // Question is what a policy with rules or a default of "ask" leaves to a person:
@@ -220,6 +228,9 @@ type Spec struct {
 	// Secrets are given to requests that the sandbox sends, which has placeholders
 	// of them. Their values are not encoded.
 	Secrets []vault.Secret `json:"secrets,omitempty"`
+	// Models are hosts of models' vendors: requests to them are metered by
+	// Options.Meter. The network's policy need not speak of them.
+	Models []inference.Host `json:"models,omitempty"`
 	// Require lists capabilities without which the sandbox must not be made.
 	Require []Capability `json:"require,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/execd"
 	"github.com/rein-sh/rein/secret"
@@ -64,6 +65,8 @@ type Options struct {
 	// Ask answers what the network policy leaves open (Attacher), concurrently.
 	// Nil is nobody to ask.
 	Ask func(context.Context, Question) policy.Answer
+	// Meter keeps the budget of requests to Spec.Models. Nil: none passes.
+	Meter inference.Meter
 	// Now is the clock of durations; nil is time.Now.
 	Now func() time.Time
 }

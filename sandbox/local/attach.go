@@ -84,17 +84,17 @@ func decodeLine(line []byte, into any) error {
 }
 
 // Attach makes the caller an owner of the sandbox until the Closer is closed.
-func (p *Provider) Attach(ctx context.Context, id string, ask func(context.Context, sandbox.Question) policy.Answer) (io.Closer, error) {
+func (p *Provider) Attach(ctx context.Context, id string, owner sandbox.Owner) (io.Closer, error) {
 	const op = "attach"
 	path := "/attach"
-	if ask != nil {
+	if owner.Ask != nil {
 		path += "?answers=true"
 	}
 	conn, r, err := p.upgrade(ctx, op, id, path)
 	if err != nil {
 		return nil, p.asLost(op, id, err)
 	}
-	o := &ownership{conn: conn, ask: ask, slots: make(chan struct{}, maxAsked)}
+	o := &ownership{conn: conn, ask: owner.Ask, slots: make(chan struct{}, maxAsked)}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	o.running.Go(func() { o.serve(r) })
 	return o, nil
