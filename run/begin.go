@@ -137,7 +137,7 @@ func begin(o *Options) (_ *runner, err error) {
 	return r, r.record(audit.KindRunStart, "", runStart{
 		Task: o.Task, Target: r.report.Target, Model: o.Model, Version: o.Version, Limits: r.report.Limits,
 		ConfigHash: o.ConfigHash, Workspace: o.Workspace.Dir, Checks: len(o.Accept),
-		Options: r.o.fingerprint(), Transcript: r.talk != nil,
+		Options: r.o.fingerprint(), Transcript: r.talk != nil, Agent: r.report.Agent,
 	})
 }
 
@@ -153,16 +153,22 @@ type runStart struct {
 	Checks     int         `json:"checks"`
 	Options    string      `json:"options_sha256,omitempty"`
 	Transcript bool        `json:"transcript"`
+	Agent      *AgentInfo  `json:"agent,omitempty"`
 }
 
 // skeleton fills the report with what is known before anything is done.
 func (r *runner) skeleton() {
 	spec, _ := json.Marshal(r.o.Target.Spec) // plain data always encodes
+	var worker *AgentInfo
+	if r.o.Agent != nil {
+		copied := *r.o.Agent
+		worker = &copied
+	}
 	r.report = &Report{
 		Version: ReportVersion, RunID: r.o.ID, TraceID: r.o.TraceID, Task: r.o.Task, Dir: r.dir,
 		Target:   TargetInfo{Name: r.o.Target.Name, Provider: r.o.Provider.Name(), Image: r.o.Target.Spec.Image},
 		Accepted: r.o.unjudged(), StartedAt: r.started,
-		Tokens: Tokens{PriceSource: r.o.PriceSource}, Calls: Calls{ByTool: map[string]int{}}, Cleanup: Cleanup{OK: true, Verified: "no sandbox was created"},
+		Agent: worker, Tokens: Tokens{PriceSource: r.o.PriceSource}, Calls: Calls{ByTool: map[string]int{}}, Cleanup: Cleanup{OK: true, Verified: "no sandbox was created"},
 		Provenance: Provenance{Rein: r.o.Version, Model: r.o.Model, ConfigHash: r.o.ConfigHash,
 			TaskHash: hash([]byte(r.o.Task)), SpecHash: hash(spec)},
 	}

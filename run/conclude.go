@@ -177,7 +177,7 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 	rep.Secrets = given(r.o.Target.Spec.Secrets)
 	rep.NetworkRules = says(networkWith(r.o.Target.Spec.Network, rep.NetworkChanges))
 	usage := r.tree.Usage()
-	rep.Steps = usage.Steps
+	rep.Steps, rep.Models = usage.Steps, r.meter.list()
 	rep.EndedAt = time.Now()
 	rep.Time.TotalMS = rep.EndedAt.Sub(rep.StartedAt).Milliseconds()
 	rep.Time.WaitingMS = usage.Waiting.Milliseconds()

@@ -72,6 +72,7 @@ type runner struct {
 	there   standing        // in the working directory before they came
 	box     *sandbox.Sandbox
 	renewer *renewer
+	meter   *meter // nil without Options.Metered
 
 	desk   *desk   // what other processes see of it
 	mirror *mirror // nil without an output directory
@@ -80,6 +81,7 @@ type runner struct {
 	report     *Report
 	reached    *sandbox.Sandbox // box, for other goroutines
 	judging    *sandbox.Sandbox // the checks' own; nil without one
+	renewing   *renewer         // renewer, for other goroutines
 	calling    []call           // under way
 	asks       *approval.Gate   // nil: nobody is asked anything
 	opened     []NetworkChange  // that the worker has come to
@@ -130,6 +132,9 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	work, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	defer r.serve(stop)()
+	if r.o.Metered != nil {
+		r.meter = newMeter(r, stop)
+	}
 
 	if err := r.scan(work); err != nil {
 		return r.unready(ctx, work, Misused, "the workspace could not be read", "the workspace was read", err)
@@ -146,6 +151,7 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	defer r.keepFresh(work)()
 	ended := r.renewer.start(work, stop)
 	out, err = r.work(work, w)
+	r.meter.end()
 	stop(nil)
 	<-ended
 	out = r.explain(ctx, work, out, err)
@@ -236,7 +242,7 @@ func (r *runner) create(ctx context.Context) error {
 	r.emit(Event{Kind: EventSandbox, Text: "creating a sandbox of " + r.o.Provider.Name()})
 	start := time.Now()
 	ctx, span := r.o.Telemetry.Sandbox(ctx, "create", r.o.Provider.Name(), "")
-	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID, Ask: r.askHost})
+	box, err := sandbox.Create(ctx, r.o.Provider, spec, sandbox.Options{Log: r.log, Masker: r.o.Masker, RunID: r.o.ID, TraceID: r.o.TraceID, Ask: r.askHost, Meter: r.metering()})
 	r.report.Time.CreateMS = time.Since(start).Milliseconds()
 	if err != nil {
 		span.SandboxEnded("", failureOf(err))
@@ -252,6 +258,9 @@ func (r *runner) create(ctx context.Context) error {
 		r.warn("%s", n)
 	}
 	r.renewer = newRenewer(r, lease)
+	r.mu.Lock()
+	r.renewing = r.renewer
+	r.mu.Unlock()
 	r.renewer.born(ctx, info.ExpiresAt)
 	r.emit(Event{Kind: EventSandbox, Text: info.ID + " is ready"})
 	return nil

@@ -26,6 +26,8 @@ const (
 	EventSandbox EventKind = "sandbox" // being made, ready (Text: its id), renewed
 	EventInputs  EventKind = "inputs"  // Text: what was copied in
 	EventStep    EventKind = "step"    // a request to the model begins
+	EventModel   EventKind = "model"   // Text: what a request of the sandbox to a model came to
+	EventAgent   EventKind = "agent"   // Text: what a program that works in the sandbox says
 	EventText    EventKind = "text"    // a piece of the model's answer
 	EventReason  EventKind = "reason"  // a piece of its reasoning
 	EventCall    EventKind = "call"    // a tool call begins

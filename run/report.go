@@ -46,6 +46,9 @@ type Report struct {
 	Steps   int          `json:"steps"`
 	Calls   Calls        `json:"calls"`
 	Tokens  Tokens       `json:"tokens"`
+	// Agent is the program that worked, and Models what it asked of which model.
+	Agent  *AgentInfo `json:"agent,omitempty"`
+	Models []ModelUse `json:"models,omitempty"`
 
 	Limits []LimitInfo `json:"limits"`
 	// LimitChanges are those made while the run worked; Limits has the last.
@@ -89,6 +92,31 @@ type Report struct {
 
 // MaxNetwork bounds Report.Network.
 const MaxNetwork = 200
+
+// AgentInfo is a program of others that worked in the sandbox, and how it ended.
+type AgentInfo struct {
+	Name    string `json:"name"`
+	Package string `json:"package,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Layer is the SHA-256 of what was mounted of it.
+	Layer string `json:"layer_sha256,omitempty"`
+	// Finished: it said so itself. Failure is why it says that it failed; Message
+	// are its words.
+	Finished bool   `json:"finished"`
+	Failure  string `json:"failure,omitempty"`
+	Message  string `json:"message,omitempty"`
+	ExitCode *int   `json:"exit_code"`
+	Signal   string `json:"signal,omitempty"`
+	Turns    int    `json:"turns,omitempty"`
+	Tools    int    `json:"tools,omitempty"`
+	// Unknown counts what of its output was not understood.
+	Unknown int `json:"unknown_events,omitempty"`
+	// Flagged says what about its end does not fit together; empty: nothing.
+	Flagged string `json:"flagged,omitempty"`
+	// Output has the ends of what it printed, masked.
+	Stdout string `json:"stdout,omitempty"`
+	Stderr string `json:"stderr,omitempty"`
+}
 
 // TargetInfo is where the run executed.
 type TargetInfo struct {

@@ -138,6 +138,8 @@ func (r *runner) claim() (err error) {
 // resumable says why a run cannot be resumed with these options, if it cannot.
 func (rec *record) resumable(o Options) error {
 	switch {
+	case rec.start.Agent != nil:
+		return &ResumeError{RunID: o.ID, Reason: "its agent, " + rec.start.Agent.Name + ", is a program of others that ended with rein's connection to its sandbox", hint: "begin a new run; rein sandbox ls"}
 	case !rec.start.Transcript:
 		return &ResumeError{RunID: o.ID, Reason: "it kept no transcript (--no-transcript), so what was said is not known",
 			hint: "its sandbox ends by itself; rein sandbox ls"}

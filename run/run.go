@@ -71,6 +71,12 @@ type Options struct {
 	// because the sandbox is the boundary.
 	Approval *Approval
 
+	// Metered is for a worker that asks models from inside the sandbox. Nil: none
+	// of its requests to Target.Spec.Models passes.
+	Metered *Metered
+	// Agent is what works, where that is a program of others.
+	Agent *AgentInfo
+
 	// Secrets is where the secrets of Target.Spec are from.
 	Secrets Secrets
 

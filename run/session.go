@@ -352,6 +352,25 @@ func (r *runner) progress(c tool.Call, res tool.Result) {
 	r.renewer.progress.Call(name, args, res.OK, seen)
 }
 
+// Worked has the report say how the program that worked has ended.
+func (s *Session) Worked(a AgentInfo) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	s.r.report.Agent = &a
+}
+
+// Printed tells that a program has printed so much: more than ever is progress.
+func (s *Session) Printed(id string, bytes int64) {
+	s.r.renewer.progress.Background(id, bytes)
+}
+
+// Sync brings Options.Output up to date, if there is one.
+func (s *Session) Sync() {
+	if s.r.mirror != nil {
+		s.r.mirror.update()
+	}
+}
+
 // Waiting tells the watcher why the run waits, and counts the time apart until
 // done is called.
 func (s *Session) Waiting(why string) (done func()) {
