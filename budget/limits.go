@@ -151,8 +151,18 @@ func Long() Limits {
 	}
 }
 
-// Presets lists the names Preset knows, from the shortest to the longest run.
-func Presets() []string { return []string{"quick", "standard", "long"} }
+// Wrap is for a command-line agent in a sandbox, whose requests to a model are the
+// steps: 200 of them, an hour, 5,000,000 tokens, $5. It makes no tool calls that
+// rein could count.
+func Wrap() Limits {
+	l := Long()
+	l.MaxWallTime, l.MaxTokens, l.MaxCost = time.Hour, 5_000_000, 5*Dollar
+	return l
+}
+
+// Presets lists the names Preset knows, from the shortest to the longest run, and
+// that for command-line agents.
+func Presets() []string { return []string{"quick", "standard", "long", "wrap"} }
 
 // Preset returns the preset of that name.
 func Preset(name string) (Limits, bool) {
@@ -163,6 +173,8 @@ func Preset(name string) (Limits, bool) {
 		return Standard(), true
 	case "long":
 		return Long(), true
+	case "wrap":
+		return Wrap(), true
 	}
 	return Limits{}, false
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rein-sh/rein/approval"
 	"github.com/rein-sh/rein/audit"
+	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/run/control"
@@ -29,6 +30,7 @@ type gateway struct {
 	now   policy.Document
 	n     uint64
 	ask   func(context.Context, sandbox.Question) policy.Answer
+	meter inference.Meter
 	fails error
 	log   []sandbox.NetworkRecord
 }
@@ -45,10 +47,10 @@ func (g *gateway) Create(ctx context.Context, s sandbox.Spec) (sandbox.Info, err
 	return g.Provider.Create(ctx, s)
 }
 
-func (g *gateway) Attach(_ context.Context, _ string, ask func(context.Context, sandbox.Question) policy.Answer) (io.Closer, error) {
+func (g *gateway) Attach(_ context.Context, _ string, o sandbox.Owner) (io.Closer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ask = ask
+	g.ask, g.meter = o.Ask, o.Meter
 	return noCloser{}, nil
 }
 

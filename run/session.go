@@ -352,6 +352,16 @@ func (r *runner) progress(c tool.Call, res tool.Result) {
 	r.renewer.progress.Call(name, args, res.OK, seen)
 }
 
+// Agent is what is known of the program that works.
+func (s *Session) Agent() AgentInfo {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	if s.r.report.Agent == nil {
+		return AgentInfo{}
+	}
+	return *s.r.report.Agent
+}
+
 // Worked has the report say how the program that worked has ended.
 func (s *Session) Worked(a AgentInfo) {
 	s.r.mu.Lock()

@@ -65,7 +65,11 @@ func resolveLimits(cmd *cobra.Command, file, flags config.Limits) (budget.Limits
 		file = config.Limits{Preset: flags.Preset}
 	}
 	merged := overLimits(file, flags)
-	l, ok := budget.Preset(cmp.Or(merged.Preset, defaultPreset))
+	usual := defaultPreset
+	if cmd.Name() == wrapName {
+		usual = wrapPreset
+	}
+	l, ok := budget.Preset(cmp.Or(merged.Preset, usual))
 	if !ok {
 		return l, usage(config.DidYouMean(merged.Preset, presetNames()), "no preset %q", merged.Preset)
 	}

@@ -16,9 +16,12 @@ import (
 	"golang.org/x/term"
 )
 
+// typist sends what is typed until it is to go on no more, which it says by leave.
+type typist func(ctx context.Context, t *sandbox.Terminal, in *keyboard, leave context.CancelCauseFunc)
+
 // onScreen connects the user's terminal with that of the program. Whatever
 // happens, it leaves the user's terminal as it was.
-func onScreen(ctx context.Context, t *sandbox.Terminal, stdin, stdout *os.File, again bool) (code int, err error) {
+func onScreen(ctx context.Context, t *sandbox.Terminal, stdin, stdout *os.File, again bool, typing typist) (code int, err error) {
 	before, err := term.MakeRaw(int(stdin.Fd()))
 	if err != nil {
 		return 0, fmt.Errorf("the terminal: %w", err)

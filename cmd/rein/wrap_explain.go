@@ -1,0 +1,213 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/rein-sh/rein/cmd/rein/config"
+	"github.com/rein-sh/rein/egress/inference"
+	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/wrap"
+)
+
+// explained is what "rein wrap AGENT --explain" says.
+type explained struct {
+	Agent   string `json:"agent"`
+	Title   string `json:"title,omitempty"`
+	Install string `json:"install"`
+	Command string `json:"command"`
+
+	Vendor string `json:"vendor,omitempty"`
+	Model  string `json:"model,omitempty"`
+	Route  string `json:"route,omitempty"`
+	// Key says where the key is from, and how a request is given it.
+	Key    string          `json:"key,omitempty"`
+	Host   *inference.Host `json:"host,omitempty"`
+	Logins []string        `json:"logins,omitempty"`
+
+	Variables []string `json:"variables,omitempty"` // of the environment inside, by name
+	Files     []string `json:"files,omitempty"`     // placed inside
+	Network   []string `json:"network,omitempty"`   // what else may be reached, a line a rule
+	Receives  []string `json:"receives"`            // who can receive data
+	Limits    []string `json:"limits"`
+
+	OwnSandbox string   `json:"own_sandbox,omitempty"`
+	Notes      []string `json:"notes,omitempty"`
+}
+
+// explainAgent prints what would be allowed. It reads no key and makes nothing.
+func (a *app) explainAgent(c *caged, f *wrapFlags) error {
+	e, err := explain(c, f)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return a.printJSON(e)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	e.write(w)
+	return w.Flush()
+}
+
+func explain(c *caged, f *wrapFlags) (*explained, error) {
+	r := c.recipe
+	compiled, err := policy.Compile(c.target.NetworkOf())
+	if err != nil {
+		return nil, err
+	}
+	e := &explained{Agent: r.Name, Title: r.Title, Install: "none: the sandbox has it", Command: strings.Join(r.Command, " "), Host: c.host, Model: c.model,
+		Network: compiled.Summary(), OwnSandbox: r.OwnSandbox, Notes: r.Notes}
+	if r.Install != nil && !f.noInstall {
+		e.Install = fmt.Sprintf("%s %s from npm, in a sandbox of its own that reaches the registry and nothing else", r.Install.Package, cmp.Or(r.Install.Version, "(newest)"))
+	}
+	variables := map[string]bool{}
+	for _, list := range []map[string]string{r.Env, r.Headless.Env, vendorOf(c).Env} {
+		for name := range list {
+			variables[name] = true
+		}
+	}
+	for _, name := range vendorOf(c).Variables {
+		variables[name+" (placeholder)"] = true
+	}
+	e.Variables = slices.Sorted(maps.Keys(variables))
+	for _, file := range slices.Concat(r.Files, vendorOf(c).Files) {
+		e.Files = append(e.Files, file.Path)
+	}
+	if c.vendor != nil {
+		e.vendor(c, f)
+	}
+	for _, rule := range e.Network {
+		e.Receives = append(e.Receives, rule)
+	}
+	if len(e.Receives) == 0 {
+		e.Receives = []string{"nobody"}
+	}
+	for _, s := range c.limits.List() {
+		switch l := s.Limit.Layer(); l {
+		case "run", "round":
+			e.Limits = append(e.Limits, string(s.Limit)+" "+s.Value)
+		}
+	}
+	return e, nil
+}
+
+func vendorOf(c *caged) wrap.Vendor {
+	if c.vendor == nil {
+		return wrap.Vendor{}
+	}
+	return *c.vendor
+}
+
+// vendor says what is about the model's vendor.
+func (e *explained) vendor(c *caged, f *wrapFlags) {
+	v := c.vendor
+	e.Vendor, e.Route = v.Name, "plain HTTP to the gateway, which speaks TLS with "+v.Host
+	if v.Route == wrap.TLS {
+		e.Route = "https to " + v.Host + ", which ends in the gateway"
+	}
+	to := v.Host
+	if f.baseURL != "" {
+		to = f.baseURL
+		e.Route += "; requests are sent to " + f.baseURL
+	}
+	s := c.config.Secrets[c.key]
+	from := "none is named"
+	switch {
+	case s.Env != "":
+		from = "the variable " + strings.Join(strings.Fields(s.Env), " or ") + " of this host"
+	case s.File != "":
+		from = "the file " + s.File
+	case len(s.Command) > 0:
+		from = "the command " + s.Command[0]
+	}
+	e.Key = fmt.Sprintf("from %s; put into requests as %s, and nowhere inside", from, formOf(s))
+	for _, l := range v.Logins {
+		text := l.Name
+		if l.Refused != "" {
+			text += ": refused: " + l.Refused
+		} else if l.Note != "" {
+			text += ": " + l.Note
+		}
+		e.Logins = append(e.Logins, text)
+	}
+	e.Receives = append(e.Receives, fmt.Sprintf("%s: whatever the agent reads, in requests to its model", to))
+}
+
+func formOf(s config.Secret) string {
+	if len(s.Use) == 0 {
+		return "nothing"
+	}
+	return strings.TrimSpace(string(s.Use[0].As) + " " + s.Use[0].Name)
+}
+
+func (e *explained) write(w io.Writer) {
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, cleanLine(value))
+		}
+	}
+	rows := func(name string, values []string) {
+		for _, v := range values {
+			row(name, v)
+			name = " "
+		}
+	}
+	row("agent", strings.TrimSuffix(e.Agent+", "+e.Title, ", "))
+	row("installed", e.Install)
+	row("command", e.Command)
+	row("vendor", e.Vendor)
+	row("model", e.Model)
+	row("route", e.Route)
+	row("key", e.Key)
+	rows("logins", e.Logins)
+	if e.Host != nil {
+		var calls []string
+		for _, call := range e.Host.Calls {
+			calls = append(calls, strings.Join(call.Methods, ",")+" "+e.Host.Name+call.Path)
+		}
+		rows("requests", calls)
+		row("models", strings.Join(e.Host.Models, ", "))
+		row("vendor's tools", cmp.Or(strings.Join(e.Host.Hosted, ", "), "none"))
+		row("URLs in requests", map[bool]string{true: "fetched by the vendor", false: "refused"}[e.Host.URLs])
+	}
+	row("variables", strings.Join(e.Variables, ", "))
+	row("files", strings.Join(e.Files, ", "))
+	rows("also reached", e.Network)
+	rows("can receive data", e.Receives)
+	row("limits", strings.Join(e.Limits, ", "))
+	row("its own sandbox", e.OwnSandbox)
+	rows("note", e.Notes)
+}
+
+// listAgents prints the recipes that are known.
+func (a *app) listAgents(f *wrapFlags) error {
+	all, err := wrap.Recipes(a.env.recipeDirs()...)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return a.printJSON(all)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AGENT\tTITLE\tPACKAGE\tVENDORS\tTERMINAL")
+	for _, r := range all {
+		var vendors []string
+		for _, v := range r.Vendors {
+			vendors = append(vendors, v.Name)
+		}
+		pkg, terminal := "-", "no"
+		if r.Install != nil {
+			pkg = r.Install.Package
+		}
+		if r.Interactive != nil {
+			terminal = "yes"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Name, r.Title, pkg, cmp.Or(strings.Join(vendors, ", "), "-"), terminal)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/rein-sh/rein/execd"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/wrap"
+	"golang.org/x/term"
+)
+
+// hasScreen reports whether a program can be typed to and seen here.
+func (a *app) hasScreen() bool {
+	stdin, ok := a.in.(*os.File)
+	return a.out.terminal && ok && term.IsTerminal(int(stdin.Fd()))
+}
+
+// agentAccess is how the terminal of an agent is recorded.
+var agentAccess = sandbox.Access{Tool: "wrap"}
+
+// agentTerminal runs an agent in a terminal of the sandbox that is connected with
+// the user's, filtered as "rein sandbox shell" does. The run's progress is not
+// shown meanwhile.
+func (a *app) agentTerminal(ctx context.Context, sb *sandbox.Sandbox, o sandbox.TerminalOptions) (int, error) {
+	defer a.shown.pause()()
+	stdin, _ := a.in.(*os.File)
+	out, _ := a.out.Writer.(*os.File)
+	id, err := sb.OpenTerminal(ctx, o, agentAccess)
+	if err != nil {
+		return 0, err
+	}
+	at := execd.AttachOptions{Takeover: true}
+	if cols, rows, err := term.GetSize(int(out.Fd())); err == nil {
+		at.Cols, at.Rows = cols, rows
+	}
+	t, err := sb.AttachTerminal(ctx, id, at, agentAccess)
+	if err != nil {
+		_ = closeTerminal(ctx, sb, id) // nothing has run in it
+		return 0, err
+	}
+	over := false
+	code, err := onScreen(ctx, t, stdin, out, false, func(ctx context.Context, t *sandbox.Terminal, in *keyboard, leave context.CancelCauseFunc) {
+		over = typingAgent(ctx, t, in)
+		if over {
+			leave(wrap.ErrEnded)
+		}
+	})
+	err = errors.Join(err, t.Close())
+	if closed := closeTerminal(ctx, sb, id); err == nil {
+		err = closed
+	}
+	if over {
+		return code, wrap.ErrEnded
+	}
+	if err == nil && code < 0 {
+		err = errors.New("the agent has ended, and the sandbox does not know how")
+	}
+	return code, err
+}
+
+// Ctrl-C twice within twice ends the run; the first is the agent's.
+const (
+	ctrlC = 'c' & 0x1f
+	twice = 2 * time.Second
+)
+
+// typingAgent sends what is typed, and reports whether the user has typed ctrl-c
+// twice.
+func typingAgent(ctx context.Context, t *sandbox.Terminal, in *keyboard) bool {
+	buf := make([]byte, 16<<10)
+	var last time.Time
+	for {
+		n, err := in.read(buf, -1)
+		if n > 0 && t.Write(ctx, buf[:n]) != nil {
+			return false // Next says what became of the connection
+		}
+		if err != nil {
+			return false
+		}
+		for range bytes.Count(buf[:n], []byte{ctrlC}) {
+			now := time.Now()
+			if now.Sub(last) < twice {
+				return true
+			}
+			last = now
+		}
+	}
+}
