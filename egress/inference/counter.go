@@ -5,6 +5,8 @@ package inference
 // use, and its memory is bounded.
 type Counter struct{}
 
+type talk struct{}
+
 // Input is the most tokens that a request can be, how many it likely is, and a hash
 // of its last turn (Ask.Turn).
 func (c *Counter) Input(r *Request) (most, likely int64, turn string) {

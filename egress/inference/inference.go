@@ -57,6 +57,13 @@ type Rules struct {
 	Hosted []string `json:"hosted,omitempty"`
 	// URLs lets the vendor fetch what a request names by an http or https URL.
 	URLs bool `json:"urls,omitempty"`
+	// Dearer lets a request ask for what costs more than the price list says: tiers
+	// of service, fast modes, a region, caches of an hour. Limits of money then do
+	// not hold, those of tokens do.
+	Dearer bool `json:"dearer,omitempty"`
+	// Members are further members of a request's outermost object that may pass,
+	// whatever they say: of a client newer than this package, for example.
+	Members []string `json:"members,omitempty"`
 }
 
 // Ask is what one request may come to, for who keeps the budget.

@@ -1,0 +1,170 @@
+package inference
+
+import "strings"
+
+// blocks are the types of what a conversation is made of. One that is not here is
+// not known, and may have the vendor do anything: it passes where Rules.Hosted
+// names it.
+var blocks = map[API][]string{
+	Chat: {"text", "image_url", "video_url", "input_audio", "file", "refusal", "function", "custom",
+		"thinking", "reasoning.text", "reasoning.summary", "reasoning.encrypted"},
+	Responses: {"message", "reasoning", "agent_message", "function_call", "function_call_output", "custom_tool_call",
+		"custom_tool_call_output", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
+		"apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output", "tool_search_call",
+		"tool_search_output", "additional_tools", "configuration_update", "compaction", "compaction_summary",
+		"compaction_trigger", "context_compaction", "input_text", "output_text", "input_image", "input_file",
+		"input_audio", "refusal", "summary_text", "reasoning_text", "text", "encrypted_content"},
+	Messages: {"text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result",
+		"tool_reference", "tool_addition", "tool_removal", "compaction"},
+	Gemini: {"text", "thought", "thoughtsignature", "inlinedata", "filedata", "functioncall", "functionresponse",
+		"executablecode", "codeexecutionresult", "videometadata", "mediaresolution", "partmetadata"}, // members of parts, folded
+}
+
+// records are of tools that the vendor has run, and pass as they are where it may
+// run any.
+var records = []string{"server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
+	"bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
+	"advisor_tool_result", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing", "web_search_call", "file_search_call",
+	"code_interpreter_call", "image_generation_call", "mcp_call", "mcp_list_tools", "mcp_approval_request",
+	"mcp_approval_response", "program", "program_output", "toolcall", "toolresponse"}
+
+// data are members, folded, whose value is made by a tool or a model and means
+// nothing to the vendor; and marks of where a text is from.
+var data = map[API]map[string]bool{
+	Chat:      {"annotations": true, "metadata": true},
+	Responses: {"annotations": true, "action": true, "arguments": true, "env": true, "logprobs": true},
+	Messages:  {"input": true, "citations": true},
+	Gemini:    {"args": true, "response": true, "partmetadata": true},
+}
+
+// kept are members, folded, that name what the vendor keeps from elsewhere, and
+// places those that may say where something is to be fetched: of the last ones
+// most are rather the thing itself.
+var (
+	kept = map[string]bool{"fileid": true, "fileids": true, "vectorstoreids": true, "containerid": true, "audio": true,
+		"previousresponseid": true}
+	places = map[string]bool{"url": true, "uri": true, "fileuri": true, "gcsuri": true, "fileurl": true, "imageurl": true,
+		"videourl": true, "audiourl": true, "serverurl": true, "data": true, "filedata": true}
+	things = map[string]bool{"data": true, "filedata": true}
+)
+
+// conversation judges what is said: a text, or whatever lists and objects there
+// are.
+func (j *judge) conversation(i int) error {
+	for e := range j.each(i) {
+		if err := j.said(i, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// said judges a member or an element of what is said.
+func (j *judge) said(in, i int) error {
+	name, api := "", j.out.API
+	if j.kind(in) == '{' {
+		name = folded(j.name(i))
+	}
+	switch {
+	case j.kind(i) == 'n' || data[api][name]:
+		return nil
+	case kept[name]:
+		return refuse(RefuseHosted, "the request uses "+quoted(j.name(i))+", which the vendor keeps from elsewhere")
+	case places[name] && j.kind(i) == '"':
+		if name == "data" && j.is(j.member(in, "type"), "text") {
+			return nil
+		}
+		return j.place(i, !things[name])
+	case places[name] && j.kind(i) == '[':
+		for e := range j.each(i) {
+			if err := j.place(e, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	case name == "cachecontrol" && api == Messages:
+		return j.cache(i)
+	case name == "tools" && api == Responses:
+		return j.tools(i)
+	case name == "tool" && api == Messages && j.kind(i) == '{' && !j.is(j.member(i, "type"), "tool_reference"):
+		return j.tool(i)
+	case name == "parts" && api == Gemini:
+		return j.parts(i)
+	case j.kind(in) == '[' && j.kind(i) == '{' && api != Gemini:
+		return j.block(i)
+	}
+	return j.conversation(i)
+}
+
+// block judges an element of a list by its type, and then what is in it.
+func (j *judge) block(i int) error {
+	kind, err := j.typeOf(i)
+	switch {
+	case err != nil:
+		return err
+	case j.out.API == Responses && kind == "" && j.member(i, "role") == 0 && j.member(i, "id") != 0:
+		return refuse(RefuseHosted, "the conversation refers to an item that the vendor keeps")
+	case kind == "" || listed(blocks[j.out.API], kind):
+		return j.conversation(i)
+	case listed(j.rules.Hosted, kind) || len(j.rules.Hosted) > 0 && listed(records, kind):
+		return nil
+	}
+	return refuse(RefuseHosted, "the conversation has something of the type "+quoted(kind)+", for which the vendor may use more than the request")
+}
+
+// parts judges those of Gemini's contents, each of which has a member for what it
+// is.
+func (j *judge) parts(i int) error {
+	if j.kind(i) == '{' { // a list of one may be written without brackets
+		return j.part(i)
+	}
+	for p := range j.each(i) {
+		if err := j.part(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *judge) part(p int) error {
+	for m := range j.each(p) {
+		name := folded(j.name(m))
+		switch {
+		case listed(blocks[Gemini], name):
+		case listed(j.rules.Hosted, string(j.name(m))) || len(j.rules.Hosted) > 0 && listed(records, name):
+			continue
+		default:
+			return refuse(RefuseHosted, "the conversation has something with "+quoted(j.name(m))+", for which the vendor may use more than the request")
+		}
+		if err := j.said(p, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place judges a string that may say where something is to be fetched. Where it
+// must, everything but a data: URL does; where it may also be the thing in base64,
+// everything with a scheme.
+func (j *judge) place(i int, must bool) error {
+	head := j.str(i)
+	scheme := strings.Map(func(r rune) rune { // what readers of URLs leave out
+		if r <= ' ' || r == 0x7f || r == 0xa0 || r == 0xfeff {
+			return -1
+		}
+		return r
+	}, strings.ToLower(string(head[:min(len(head), 128)])))
+	switch {
+	case scheme == "" || strings.HasPrefix(scheme, "data:"):
+		return nil
+	case !must && !strings.Contains(scheme, ":"):
+		return nil
+	case !strings.HasPrefix(scheme, "http://") && !strings.HasPrefix(scheme, "https://"):
+		return refuse(RefuseHosted, "the request names something in "+quoted(j.name(i))+" that is neither in it nor a URL of the web")
+	case strings.Contains(scheme, "generativelanguage.googleapis.com"):
+		return refuse(RefuseHosted, "the request uses a file that the vendor keeps from elsewhere")
+	case !j.rules.URLs:
+		return refuse(RefuseURL, "the request has the vendor fetch a URL in "+quoted(j.name(i))+", which this run does not allow")
+	}
+	return nil
+}
