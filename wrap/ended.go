@@ -36,6 +36,7 @@ const (
 	TooLong    FailureKind = "context"     // the conversation does not fit
 	OutOfTurns FailureKind = "turns"       // its own limit of turns
 	NoVendor   FailureKind = "vendor"      // the model's API could not be had
+	NoModel    FailureKind = "model"       // the vendor knows no such model, or it may not be asked
 	Other      FailureKind = "other"
 )
 
