@@ -72,7 +72,7 @@ func TestMetered(t *testing.T) {
 		} else {
 			end(used(3900, g.Output))
 		}
-		g, _, err := m.Begin(ctx, ask(10, 5, 10))
+		g, _, err := m.Begin(ctx, ask(200, 150, 10))
 		if err != nil || g.Stop == nil || g.Stop.Code != inference.StopBudget || !strings.Contains(g.Stop.Reason, "tokens") && !strings.Contains(g.Stop.Reason, "max_tokens") {
 			t.Errorf("%+v %v", g.Stop, err)
 		}
