@@ -9,9 +9,8 @@ import (
 	"github.com/rein-sh/rein/egress/vault"
 )
 
-// Recipe says how one agent is put into a sandbox. Texts in Args, Env, File.Content
-// and Vendor.BaseURL are templates (text/template) of Values. The zero Recipe runs
-// nothing.
+// Recipe says how one agent is put into a sandbox. Texts in Command, Args, Env and
+// File.Content are templates of Values (Values.Expand). The zero Recipe runs nothing.
 type Recipe struct {
 	Name  string `yaml:"name" json:"name"`   // as in "rein wrap NAME"
 	Title string `yaml:"title" json:"title"` // for people
@@ -41,6 +40,11 @@ type Recipe struct {
 	OwnSandbox string `yaml:"own_sandbox,omitempty" json:"own_sandbox,omitempty"`
 	// Notes are what a user should know.
 	Notes []string `yaml:"notes,omitempty" json:"notes,omitempty"`
+
+	// From is the file that it was read from; empty: it is built in. Replaces is what
+	// it takes the place of: another file, or BuiltIn.
+	From     string `yaml:"-" json:"from,omitempty"`
+	Replaces string `yaml:"-" json:"replaces,omitempty"`
 }
 
 // Install is a package of npm.
