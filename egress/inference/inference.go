@@ -106,6 +106,7 @@ const (
 	StopBudget StopCode = "budget" // a limit of the run is used up
 	StopModel  StopCode = "model"  // the model is none that may be asked
 	StopClosed StopCode = "closed" // nobody keeps the budget any more
+	StopAsked  StopCode = "asked"  // it asks for what it must not have
 )
 
 // Usage is what a vendor counted, in tokens. Input includes Cached, which was read
