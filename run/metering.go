@@ -59,6 +59,8 @@ type meter struct {
 	round *budget.Round
 	stop  context.CancelCauseFunc // ends the work
 
+	deciding sync.Mutex // held while one is set aside, so that open is exact
+
 	mu      sync.Mutex
 	step    int
 	open    int           // reservations
@@ -138,13 +140,10 @@ type modelAnswered struct {
 func (m *meter) Begin(ctx context.Context, a inference.Ask) (inference.Grant, func(inference.Ended), error) {
 	rate := m.rate(a.Model)
 	for {
-		m.mu.Lock()
-		moved, alone, over := m.moved, m.open == 0, m.over
-		m.mu.Unlock()
-		if over {
+		q, moved, alone, err := m.try(a, rate)
+		if err == nil && q == nil {
 			return inference.Grant{Stop: &inference.Stop{Code: inference.StopClosed, Reason: "the work has ended"}}, nil, nil
 		}
-		q, err := m.reserve(a, rate)
 		if err == nil {
 			return m.granted(q)
 		}
@@ -159,6 +158,31 @@ func (m *meter) Begin(ctx context.Context, a inference.Ask) (inference.Grant, fu
 		case <-moved:
 		}
 	}
+}
+
+// try sets aside what a request can come to; nil when the work is over. Where that
+// is not there: alone says that nothing else was set aside, and moved is closed when
+// less is.
+func (m *meter) try(a inference.Ask, rate *price.Price) (q *metered, moved <-chan struct{}, alone bool, err error) {
+	m.deciding.Lock()
+	defer m.deciding.Unlock()
+	m.mu.Lock()
+	moved, alone = m.moved, m.open == 0
+	over := m.over
+	m.mu.Unlock()
+	if over {
+		return nil, nil, false, nil
+	}
+	if q, err = m.reserve(a, rate); err != nil {
+		return nil, moved, alone, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open++
+	m.step++
+	q.step = m.step
+	m.use(a).Requests++
+	return q, moved, alone, nil
 }
 
 // rate is what a model costs, nil when that is not known.
@@ -228,12 +252,6 @@ func most(rate *price.Price, input, output int64) budget.Spent {
 
 // granted records a request that may go on.
 func (m *meter) granted(q *metered) (inference.Grant, func(inference.Ended), error) {
-	m.mu.Lock()
-	m.step++
-	q.step = m.step
-	m.open++
-	m.use(q.ask).Requests++
-	m.mu.Unlock()
 	held := HeldFor(q.hold)
 	if err := m.r.recordAside(audit.KindModelRequest, q.ask.CallID, saidNote{Step: q.step, Note: modelAsked{Ask: q.ask, Cap: q.cap, Held: &held}}); err != nil {
 		m.settle(q, inference.Ended{Error: "it could not be recorded"})
