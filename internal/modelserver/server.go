@@ -150,6 +150,8 @@ type ask struct {
 	proofs map[int]string
 	// signs is false when the client wants no proof of thinking.
 	signs bool
+	// custom are the tools that take plain text.
+	custom map[string]bool
 }
 
 // answer is a reply on its way into the protocol.
