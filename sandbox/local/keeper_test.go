@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -91,6 +92,23 @@ func TestMounts(t *testing.T) {
 			if err := os.Chmod(private, 0o700); err != nil {
 				t.Fatal(err)
 			}
+			hidden := filepath.Join(private, "shown")
+			err = errors.Join(os.Mkdir(hidden, 0o755), os.WriteFile(filepath.Join(hidden, "file"), []byte("in a private directory\n"), 0o644))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err = sandbox.Create(t.Context(), p, sandbox.Spec{TTL: time.Minute,
+				Mounts: []sandbox.Mount{{Source: hidden, Target: "/data"}}}, sandbox.Options{Log: discard()})
+			if err != nil {
+				t.Fatalf("what others may read, where they cannot go: %v", err)
+			}
+			if r, err := s.Run(t.Context(), sandbox.Command{Shell: "cat /data/file"}); err != nil || string(r.Stdout.Head) != "in a private directory\n" {
+				t.Errorf("%q, %q, %v", r.Stdout.Head, r.Stderr.Head, err)
+			}
+			if err := s.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+
 			spec := sandbox.Spec{TTL: time.Minute, Mounts: []sandbox.Mount{{Source: private, Target: "/data", Writable: true}}}
 			own := os.Geteuid() != 0 && runtime == "runc" // its user is the caller's own id
 			if _, err := p.Create(t.Context(), spec); (err == nil) != own || err != nil && sandbox.HintOf(err) == "" {

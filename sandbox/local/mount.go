@@ -25,11 +25,15 @@ import (
 // before. It takes root and a file system that knows such mounts. Elsewhere, and
 // where a mount is writable, one that holds a socket or a FIFO is refused.
 
-// closedTrees are detached copies of the read-only mounts in which nothing can be
-// connected to. A copy is nil where there can be none.
+// A copy is also how a directory is shown whose own path the sandbox's user cannot
+// follow: one in the home directory of root, say. What is in it that user reads if
+// others may.
+
+// closedTrees are detached copies of the read-only mounts, in which under runc
+// nothing can be connected to. A copy is nil where there can be none.
 func closedTrees(mounts []sandbox.Mount, kind runtimeKind, idBase int) ([]*os.File, error) {
 	trees := make([]*os.File, len(mounts))
-	if idBase == 0 || kind != kindRunc {
+	if idBase == 0 {
 		return trees, nil
 	}
 	var ns *os.File
@@ -37,7 +41,7 @@ func closedTrees(mounts []sandbox.Mount, kind runtimeKind, idBase int) ([]*os.Fi
 		if m.Writable {
 			continue
 		}
-		if ns == nil {
+		if ns == nil && kind == kindRunc {
 			var err error
 			if ns, err = emptyUserNamespace(idBase); err != nil {
 				return trees, &sandbox.Error{Kind: sandbox.KindHost, Op: "close the sockets of mounts", Err: err}
@@ -45,11 +49,18 @@ func closedTrees(mounts []sandbox.Mount, kind runtimeKind, idBase int) ([]*os.Fi
 			defer ns.Close()
 		}
 		fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil && kind != kindRunc {
+			continue // it is opened by its path
+		}
 		if err != nil {
 			return trees, &sandbox.Error{Kind: sandbox.KindHost, Op: "mount", Subject: m.Source, Err: err}
 		}
 		tree := os.NewFile(uintptr(fd), m.Source)
-		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Userns_fd: uint64(ns.Fd())}
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+		if ns != nil {
+			attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+			attr.Userns_fd = uint64(ns.Fd())
+		}
 		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
 			tree.Close() // this file system has none: it is searched
 			continue

@@ -45,7 +45,7 @@ func setUpMounts() error {
 func openMounts(cfg *nestConfig) ([]int, error) {
 	fds := make([]int, 0, len(cfg.Mounts))
 	for i, m := range cfg.Mounts {
-		fd, err := unix.Open(m.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
+		fd, err := openSource(m.Source, cfg.closed[i])
 		if err == nil {
 			err = checkAccess(fd, m.Writable, cfg.SameUser)
 		}
@@ -62,6 +62,14 @@ func openMounts(cfg *nestConfig) ([]int, error) {
 		fds = append(fds, fd)
 	}
 	return fds, nil
+}
+
+// openSource opens a mount's source: the copy, where the keeper has made one.
+func openSource(source string, closed int) (int, error) {
+	if closed >= 0 {
+		return unix.FcntlInt(uintptr(closed), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	return unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
 }
 
 // checkAccess refuses a mount that the sandbox's user could not use. That user
