@@ -76,8 +76,8 @@ func (g *Gateway) judgeDNS(msg []byte, to netip.AddrPort) (q dnsQuestion, reply 
 	q = readQuestion(msg)
 	allowed := false
 	judge := func(name string) policy.Verdict {
-		v := p.Name(name)
-		allowed = v.Action == policy.Allow && !v.Reported
+		v, model := g.models.name(p, name)
+		allowed = v.Action == policy.Allow && !v.Reported && !model
 		return v
 	}
 	reply, v := q.answer(judge, g.names)

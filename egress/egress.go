@@ -28,6 +28,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/egress/vault"
 )
@@ -83,6 +84,14 @@ type Options struct {
 	// Vault gives requests the credentials that the sandbox does not have. Nil:
 	// there are none.
 	Vault *vault.Vault
+
+	// Models are hosts of models' vendors: only their calls pass, to port 443 over
+	// TLS that ends in the gateway, and through ModelPort. They need no rule of the
+	// policy; one that denies holds. Where Vault binds nothing to one, what its
+	// requests have of credentials is taken out.
+	Models []inference.Host
+	// Meter is asked about each request that a model would answer. Nil: none passes.
+	Meter inference.Meter
 
 	// Ask is called when the policy says ask. What it grants is granted for
 	// the gateway's life; it may take ten minutes, though no connection is

@@ -58,9 +58,11 @@ type flow struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 
-	inside  net.Conn // the sandbox's side; nil until its SYN is answered
-	outside net.Conn // the host's side, counted and limited; nil until connect
-	shared  bool     // the host's meter has it
+	inside  net.Conn   // the sandbox's side; nil until its SYN is answered
+	outside net.Conn   // the host's side, counted and limited; nil until connect
+	model   *modelHost // what it leads to; nil for anything else
+	door    bool       // it came by the gateway's door for models, in plain HTTP
+	shared  bool       // the host's meter has it
 
 	out, in atomic.Int64  // bytes from the sandbox to the host's side, and back
 	owner   string        // what Options.Owner said, once sought is closed
@@ -115,9 +117,14 @@ func (r *refusal) Error() string { return r.verdict.Rule + ": " + r.verdict.Reas
 // When there is a refusal the flow is good for record only; else the caller
 // calls end.
 func (g *Gateway) newFlow(to endpoint, from uint16) (*flow, *refusal) {
+	return g.newFlowBy(to, from, false)
+}
+
+// newFlowBy is newFlow that says whether the flow came by the door for models.
+func (g *Gateway) newFlowBy(to endpoint, from uint16, door bool) (*flow, *refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f, refused := g.judgeLocked(to, from)
+	f, refused := g.judgeLocked(to, from, door)
 	if refused != nil {
 		return f, refused
 	}
@@ -139,11 +146,11 @@ func (g *Gateway) newFlow(to endpoint, from uint16) (*flow, *refusal) {
 func (g *Gateway) judge(to endpoint, from uint16) (*flow, *refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.judgeLocked(to, from)
+	return g.judgeLocked(to, from, false)
 }
 
-func (g *Gateway) judgeLocked(to endpoint, from uint16) (*flow, *refusal) {
-	f := &flow{gateway: g, to: to, from: from, begin: time.Now(), woken: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
+func (g *Gateway) judgeLocked(to endpoint, from uint16, door bool) (*flow, *refusal) {
+	f := &flow{gateway: g, to: to, from: from, model: g.models.at(to), door: door, begin: time.Now(), woken: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
 	f.policy, f.generation = g.policyLocked(), g.generation
 	f.verdict = f.connectVerdict(f.policy)
 	if f.policy == nil {
@@ -154,7 +161,7 @@ func (g *Gateway) judgeLocked(to endpoint, from uint16) (*flow, *refusal) {
 		return f, r
 	case f.verdict.Action == policy.Deny:
 		return f, &refusal{f.verdict}
-	case f.verdict.Proto == policy.HTTPS && g.opts.Authority == nil:
+	case f.verdict.Proto == policy.HTTPS && g.opts.Authority == nil && !door:
 		return f, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleEnded, Reason: "no TLS ends in this sandbox's gateway: it was made without a rule of https, a bundle or secrets"}}
 	case g.handlers[f.verdict.Proto] == nil:
 		return f, &refusal{policy.Verdict{Rule: ruleLink,
@@ -187,12 +194,15 @@ var (
 // The caller holds gateway.mu.
 func (f *flow) connectVerdict(p *policy.Policy) policy.Verdict {
 	var v policy.Verdict
-	if f.to.name != "" {
+	switch {
+	case f.model != nil:
+		return f.granted(f.model.verdict(p))
+	case f.to.name != "":
 		v = p.Connect(f.to.name, f.to.port)
-	} else {
+	default:
 		v = p.Literal(f.to.addr, f.to.port, f.gateway.own)
 	}
-	return f.granted(f.ended(v))
+	return f.granted(f.gateway.models.apart(f.to, f.ended(v)))
 }
 
 // granted is v after what was answered to questions. The caller holds
@@ -213,7 +223,7 @@ func (f *flow) allowedBy(p *policy.Policy) policy.Verdict {
 	}
 	for _, a := range f.addrs {
 		if v.Action == policy.Allow {
-			to := p.Address(f.to.name, a, f.to.port, f.gateway.own)
+			to := f.address(p, a)
 			if to.Rule == v.Rule { // a rule for the address was not asked about
 				to = f.granted(to)
 			}
@@ -221,7 +231,7 @@ func (f *flow) allowedBy(p *policy.Policy) policy.Verdict {
 		}
 	}
 	if f.server != nil && v.Action == policy.Allow {
-		v = worse(v, f.granted(p.Server(f.to.host(), f.to.port, *f.server)))
+		v = worse(v, f.granted(f.serverRules(p).Server(f.to.host(), f.to.port, *f.server)))
 	}
 	for _, asked := range f.requests {
 		for _, r := range asked {
@@ -278,11 +288,13 @@ func (f *flow) connect() error {
 	if err := f.ask(); err != nil {
 		return err
 	}
-	c, err := f.dial(f.ctx)
-	if err != nil {
-		return err
+	if f.model == nil { // else when there is a request that may pass
+		c, err := f.dial(f.ctx)
+		if err != nil {
+			return err
+		}
+		f.outside = c
 	}
-	f.outside = c
 	f.startIdle()
 	return nil
 }
@@ -323,10 +335,11 @@ func (f *flow) dial(ctx context.Context) (net.Conn, error) {
 // resolve finds the addresses of the flow's name, once, and has all of them
 // judged.
 func (f *flow) resolve(ctx context.Context) error {
-	if f.addrs != nil || f.to.name == "" {
+	to := f.leads()
+	if f.addrs != nil || to.name == "" {
 		return nil
 	}
-	addrs, err := f.gateway.opts.Host.Lookup(ctx, f.to.name)
+	addrs, err := f.gateway.opts.Host.Lookup(ctx, to.name)
 	if err == nil && len(addrs) == 0 {
 		err = errNoAddress
 	}
@@ -338,8 +351,8 @@ func (f *flow) resolve(ctx context.Context) error {
 
 // targets are the addresses that may be dialled, once they are known.
 func (f *flow) targets() []netip.Addr {
-	if f.to.name == "" {
-		return []netip.Addr{f.to.addr}
+	if to := f.leads(); to.name == "" {
+		return []netip.Addr{to.addr}
 	}
 	return f.addrs
 }
@@ -349,9 +362,9 @@ func (f *flow) dialAny(ctx context.Context) (net.Conn, netip.Addr, error) {
 	addrs := f.targets()
 	to := make([]netip.AddrPort, len(addrs))
 	for i, a := range addrs {
-		to[i] = netip.AddrPortFrom(a, f.to.port)
+		to[i] = netip.AddrPortFrom(a, f.leads().port)
 	}
-	c, dialled, err := dialFirst(ctx, f.gateway.opts.Host.Dial, to)
+	c, dialled, err := dialFirst(ctx, f.dialer(), to)
 	if cause := context.Cause(f.ctx); cause != nil && err != nil {
 		err = cause
 	} else if err != nil {

@@ -48,8 +48,10 @@ type Gateway struct {
 	log   *recorder
 	dns   *listener
 	proxy *listener
+	door  *listener
 	names *names
 
+	models       *models
 	meter        *meter
 	handlers     map[policy.Proto]handler
 	buffers      *buffers
@@ -89,7 +91,12 @@ type Gateway struct {
 // *Error.
 func New(o Options) (*Gateway, error) {
 	subject := "fd " + strconv.Itoa(o.FD)
-	if err := o.check(); err != nil {
+	err := o.check()
+	var hosts *models
+	if err == nil {
+		hosts, err = newModels(o.Models, o.Vault)
+	}
+	if err != nil {
 		if o.FD > 0 {
 			_ = unix.Close(o.FD) // err is why
 		}
@@ -101,6 +108,7 @@ func New(o Options) (*Gateway, error) {
 	o.Limits = o.Limits.orDefault()
 	ctx, cancel := context.WithCancel(context.Background())
 	g := newGateway(ctx, cancel, o)
+	g.models = hosts
 	g.stack = newStack()
 	if err := g.start(); err != nil {
 		cancel()
@@ -113,7 +121,7 @@ func New(o Options) (*Gateway, error) {
 
 // newGateway is a gateway without a stack, which records nothing yet.
 func newGateway(ctx context.Context, cancel context.CancelFunc, o Options) *Gateway {
-	return &Gateway{opts: o, ctx: ctx, cancel: cancel,
+	return &Gateway{opts: o, ctx: ctx, cancel: cancel, models: &models{},
 		names: newNames(o.Limits), meter: newMeter(o.Limits.under(o.Policy.Limits()), o.HostMeter), handlers: handlers(), buffers: newBuffers(),
 		owners: make(chan struct{}, maxOwners), ownerRate: rate.NewLimiter(refusedOwners, refusedOwners),
 		admittedRate: rate.NewLimiter(admittedOwners, admittedOwners),
@@ -145,6 +153,7 @@ func (g *Gateway) start() error {
 	g.reject6 = g.stack.NetworkProtocolInstance(ipv6.ProtocolNumber).(stack.RejectIPv6WithHandler)
 	g.dns = newDNSListener(g)
 	g.proxy = newProxyListener(g)
+	g.door = newDoorListener(g)
 	g.forwarder = tcp.NewForwarder(g.stack, bufferDefault, math.MaxInt, g.serve) // the meter bounds them
 	g.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, g.onTCP)
 	g.stack.SetTransportProtocolHandler(udp.ProtocolNumber, g.onUDP)

@@ -37,7 +37,9 @@ func newProxyListener(g *Gateway) *listener {
 	l.full = func(id stack.TransportEndpointID, open int) {
 		g.refuseLink(policy.TCP, destination(id), fmt.Sprintf("%d connections to the proxy are open", open))
 	}
-	l.serve = g.serveProxy
+	l.serve = func(id stack.TransportEndpointID, c *gonet.TCPConn, ep tcpip.Endpoint) {
+		g.serveOwn(id, c, ep, func(p *proxyConn) http.Handler { return p })
+	}
 	return l
 }
 
@@ -46,14 +48,15 @@ func isProxy(to netip.AddrPort) bool {
 	return to.Port() == ProxyPort && (to.Addr() == gateway4 || to.Addr() == gateway6)
 }
 
-// serveProxy has one connection to the proxy.
-func (g *Gateway) serveProxy(id stack.TransportEndpointID, inside *gonet.TCPConn, ep tcpip.Endpoint) {
+// serveOwn has one connection to the gateway's own address, whose requests the
+// handler takes.
+func (g *Gateway) serveOwn(id stack.TransportEndpointID, inside *gonet.TCPConn, ep tcpip.Endpoint, handler func(*proxyConn) http.Handler) {
 	if ep == nil {
 		return
 	}
 	c := &insideConn{inside, ep}
 	v := &proxyConn{g: g, inside: c, to: destination(id), from: id.RemotePort, socket: socketOf(id)}
-	torn := serveConn(g.ctx, c, v, func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
+	torn := serveConn(g.ctx, c, handler(v), func(err error) { v.deny(endpoint{}, policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}) })
 	v.leave()
 	if torn != nil {
 		c.Abort()
@@ -103,6 +106,8 @@ func (p *proxyConn) leave() {
 func (p *proxyConn) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	to, err := p.target(r)
 	switch {
+	case err == nil && r.Method != http.MethodConnect && isDoor(netip.AddrPortFrom(to.addr, to.port)) && len(p.g.models.hosts) > 0:
+		(&doorConn{p}).ServeHTTP(rw, r)
 	case err != nil:
 		v := policy.Verdict{Rule: ruleProxy, Reason: clip(err.Error())}
 		p.deny(to, v)
@@ -111,7 +116,7 @@ func (p *proxyConn) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		p.leave()
 		p.connect(rw, r, to)
 	default:
-		p.forward(rw, r, to)
+		p.forward(rw, r, to, false)
 	}
 }
 
@@ -153,8 +158,8 @@ func (g *Gateway) written(host string, port uint16) (endpoint, error) {
 
 // open makes the connection to where a request leads. When it may not be, or
 // cannot, the request has been answered and the result is nil.
-func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *flow {
-	f, refused := p.g.newFlow(to, p.from)
+func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint, door bool) *flow {
+	f, refused := p.g.newFlowBy(to, p.from, door)
 	f.socket = p.socket
 	if refused != nil {
 		f.owner = p.owner()
@@ -164,10 +169,10 @@ func (p *proxyConn) open(rw http.ResponseWriter, r *http.Request, to endpoint) *
 	}
 	f.seekOwner(true)
 	err := error(nil)
-	if v := f.policy.Plain(f.verdict, to.port); r.Method != http.MethodConnect && v.Action == policy.Deny {
+	if v := f.policy.Plain(f.verdict, to.port); r.Method != http.MethodConnect && !door && v.Action == policy.Deny {
 		err = &refusal{v}
 	}
-	if err == nil && to.name != "" { // as if it had been asked for
+	if err == nil && to.name != "" && !door { // as if it had been asked for
 		_, _, err = p.g.names.bind(to.name, f.verdict.Rule)
 	}
 	if err == nil {
@@ -194,14 +199,14 @@ func (p *proxyConn) answer(rw http.ResponseWriter, r *http.Request, to endpoint,
 
 // forward carries one request, over the connection of the one before when it
 // leads to the same place.
-func (p *proxyConn) forward(rw http.ResponseWriter, r *http.Request, to endpoint) {
+func (p *proxyConn) forward(rw http.ResponseWriter, r *http.Request, to endpoint, door bool) {
 	w := p.idle.Swap(nil)
-	if w != nil && (w.f.to != to || w.f.ctx.Err() != nil) {
+	if w != nil && (w.f.to != to || w.f.door != door || w.f.ctx.Err() != nil) {
 		w.end()
 		w = nil
 	}
 	if w == nil {
-		f := p.open(rw, r, to)
+		f := p.open(rw, r, to, door)
 		if f == nil {
 			return
 		}
@@ -222,7 +227,7 @@ func (w *web) end() {
 // connect makes the rest of the connection one to a host, which is served as if
 // it had been made directly.
 func (p *proxyConn) connect(rw http.ResponseWriter, r *http.Request, to endpoint) {
-	f := p.open(rw, r, to)
+	f := p.open(rw, r, to, false)
 	if f == nil {
 		return
 	}

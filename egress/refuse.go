@@ -28,6 +28,9 @@ func (g *Gateway) onTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) b
 		if isProxy(to) {
 			return g.proxy.accept(id, pkt)
 		}
+		if isDoor(to) && len(g.models.hosts) > 0 {
+			return g.door.accept(id, pkt)
+		}
 		return g.onSYN(id, pkt)
 	case flags&header.TCPFlagRst != 0, id.LocalPort == dnsPort, to.Addr() == gateway4, to.Addr() == gateway6:
 		return false // the rest of a connection that was closed here

@@ -44,6 +44,9 @@ func (w *web) judge(r *http.Request) (key uint64, reads bool, refused *refusal) 
 	if err != nil {
 		return 0, false, &refusal{policy.Verdict{Rule: ruleHTTP, Reason: err.Error()}}
 	}
+	if methods, paths := policy.Overrides(r.Header); w.f.model != nil && len(methods)+len(paths) > 0 {
+		return 0, false, &refusal{policy.Verdict{Rule: ruleModelPath, Reason: "a field of the request names another method or path"}}
+	}
 	key, reads, err = w.f.judgeHTTP(asked)
 	if errors.As(err, &refused) {
 		return 0, false, refused
@@ -108,6 +111,9 @@ func (f *flow) judgeHTTP(asked []request) (key uint64, reads bool, err error) {
 
 // judgeHead is p's verdict on one reading of a request.
 func (f *flow) judgeHead(p *policy.Policy, r request) policy.Verdict {
+	if f.model != nil {
+		return f.judgeModel(p, r)
+	}
 	head := policy.Request{Stage: policy.AtHTTP, Proto: policy.TCP, Name: f.to.name, Addr: f.to.addr, Port: f.to.port,
 		Host: r.host, Method: r.method, Path: r.path, Query: r.query, Body: r.body, Upgrade: r.upgrade}
 	if f.verdict.Proto == policy.HTTPS {

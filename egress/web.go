@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -226,7 +225,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.refuse(rw, r, refused)
 		return
 	}
-	grant, err := w.f.gateway.opts.Vault.Judge(w.target(), r, requestPath(r))
+	grant, err := w.vault().Judge(w.target(), r, requestPath(r))
 	if err != nil {
 		w.fail(rw, r, err)
 		return
@@ -238,10 +237,27 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		grant.Found = func(why *vault.Refusal) { w.f.deny(policy.Verdict{Rule: why.Rule, Reason: why.Reason}) }
 		r = r.WithContext(context.WithValue(r.Context(), grantKey{}, grant))
 	}
+	if w.f.model != nil {
+		w.serveModel(rw, r, grant)
+		return
+	}
+	w.carry(rw, r, grant)
+}
+
+// carry sends a request that may pass, and passes on what it is answered.
+func (w *web) carry(rw http.ResponseWriter, r *http.Request, grant *vault.Grant) {
 	var opened opened
 	defer opened.close()
 	r = r.WithContext(context.WithValue(r.Context(), openedKey{}, &opened))
 	w.proxy.ServeHTTP(&answer{rw, w.f, isWebSocket(r.Header), grant, &opened}, r)
+}
+
+// vault looks through what passes: that of a host of models is always decoded.
+func (w *web) vault() *vault.Vault {
+	if w.f.model != nil {
+		return w.f.gateway.models.vault
+	}
+	return w.f.gateway.opts.Vault
 }
 
 // target is what secrets are bound to. To what is not within TLS none is.
@@ -277,6 +293,9 @@ func (w *web) modify(resp *http.Response) error {
 		resp.ContentLength = -1
 	}
 	err := grantOf(resp.Request).Answer(resp)
+	if m := meteredOf(resp.Request); m != nil && err == nil {
+		err = m.answered(resp)
+	}
 	if o, ok := resp.Request.Context().Value(openedKey{}).(*opened); ok {
 		o.body, o.empty = resp.Body, resp.ContentLength == 0 && len(resp.Trailer) == 0
 	}
@@ -297,8 +316,18 @@ func (w *web) RoundTrip(out *http.Request) (*http.Response, error) {
 	if reads(out) {
 		taken = reduce(out)
 	}
-	if err := grantOf(out).Apply(out, cmp.Or(out.URL.Opaque, out.URL.EscapedPath())); err != nil {
+	if w.f.model != nil && !w.vault().Bound(w.target()) {
+		taken = vault.Take(out)
+	}
+	path := cmp.Or(out.URL.Opaque, out.URL.EscapedPath())
+	if err := grantOf(out).Apply(out, path); err != nil {
 		return nil, err
+	}
+	if w.f.model != nil {
+		w.f.model.lead(out, cmp.Or(out.URL.Opaque, path))
+	}
+	if m := meteredOf(out); m != nil {
+		out = m.watch(out)
 	}
 	w.f.took(slices.DeleteFunc(taken, func(name string) bool { return out.Header[name] != nil })) // a secret is there in its place
 	if w.upgrades != nil && isWebSocket(out.Header) {
@@ -385,86 +414,6 @@ func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
 		writePage(rw, r, http.StatusBadGateway, p)
 	}
 }
-
-// answer passes on what a server answered, without the fields that net/http
-// adds to the answers of its own handlers.
-type answer struct {
-	http.ResponseWriter
-	f      *flow
-	tunnel bool // was asked for: what follows the request is no HTTP
-	grant  *vault.Grant
-	opened *opened
-}
-
-// FlushError sends what is there. Of an answer without a body that is its end: in
-// HTTP/2 it has to be the head's own, where gRPC looks for how a call failed.
-func (a *answer) FlushError() error {
-	if a.opened.empty {
-		return nil
-	}
-	return http.NewResponseController(a.ResponseWriter).Flush()
-}
-
-func (a *answer) WriteHeader(code int) {
-	if code == http.StatusContinue {
-		return // net/http says so when the body is read: now that the server has
-	}
-	h := a.Header()
-	if code < 200 {
-		a.grant.Mask(h) // modify sees the last answer alone
-	} else {
-		for _, name := range []string{"Content-Type", "Date"} {
-			if _, ok := h[name]; !ok {
-				h[name] = nil
-			}
-		}
-		if a.tunnel {
-			h.Set("Connection", "close")
-		}
-	}
-	a.ResponseWriter.WriteHeader(code)
-}
-
-// Hijack returns a connection that begins with what the client sent after its
-// request, which httputil.ReverseProxy would leave behind.
-func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	u := &upgraded{c.(*framed), rw.Reader, a.f}
-	if u.proxied() && !a.f.watch(u.Conn) {
-		return nil, nil, context.Cause(a.f.ctx)
-	}
-	if a.grant != nil {
-		return newSocket(u, a.grant), rw, nil
-	}
-	return u, rw, nil
-}
-
-// upgraded is a client's connection that speaks HTTP no longer.
-type upgraded struct {
-	*framed // whose CloseWrite is what a server's end of its direction becomes
-	buf     *bufio.Reader
-	f       *flow
-}
-
-// proxied reports whether the connection is one to the proxy, which a flow that
-// is aborted has reset for as long as it carries nothing else.
-func (u *upgraded) proxied() bool { return u.f.inside == nil }
-
-// Close ends what was upgraded.
-func (u *upgraded) Close() error {
-	if u.proxied() {
-		u.f.forget(u.Conn)
-	}
-	return u.framed.Close()
-}
-
-func (u *upgraded) Read(p []byte) (int, error) { return u.buf.Read(p) }
-
-// Unwrap is for http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // deny records that something on the flow was refused, which goes on.
 func (f *flow) deny(v policy.Verdict) {

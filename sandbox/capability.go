@@ -46,6 +46,7 @@ const (
 	CapNetworkAllow     Capability = "network_allow"      // what the policy names is reached, by name, and nothing else
 	CapNetworkAsk       Capability = "network_ask"        // a policy may leave targets to the owner; without one nothing leaves
 	CapNetworkLive      Capability = "network_live"       // the policy of a live sandbox can be changed
+	CapModels           Capability = "models"             // requests to models' hosts are metered, and nothing else passes there
 )
 
 // Capabilities lists every capability in the order they are shown.
@@ -55,7 +56,7 @@ var Capabilities = []Capability{
 	CapNetworkDeny, CapNetworkRecord, CapSeparation, CapKernel,
 	CapLimitCPU, CapLimitMemory, CapLimitPIDs, CapLimitDisk,
 	CapConfine, CapStderrInSessions, CapSessions, CapPTY, CapNetworkRefuse, CapExecdGuard, CapTreeEnd, CapUnprivileged,
-	CapNetworkAllow, CapNetworkAsk, CapNetworkLive,
+	CapNetworkAllow, CapNetworkAsk, CapNetworkLive, CapModels,
 }
 
 // CheckCapabilities returns an error for the first unknown name.

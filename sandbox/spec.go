@@ -50,6 +50,9 @@ func (s Spec) Check() error {
 	if err := s.checkSecrets(); err != nil {
 		return err
 	}
+	if err := s.checkModels(); err != nil {
+		return err
+	}
 	return CheckCapabilities(s.Require)
 }
 

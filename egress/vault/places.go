@@ -2,6 +2,7 @@ package vault
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,4 +141,33 @@ func unescape(s string) string {
 		b.WriteByte(s[i])
 	}
 	return b.String()
+}
+
+// Take takes what stands where credentials usually do out of a request to where no
+// secret is bound, and returns what was named: nobody's account is reached.
+func Take(out *http.Request) (names []string) {
+	for name := range out.Header {
+		if IsCredential(name) && name != "Idempotency-Key" { // which is a request's, and nobody's
+			delete(out.Header, name)
+			names = append(names, name)
+		}
+	}
+	parts := strings.Split(out.URL.RawQuery, "&")
+	keep := slices.DeleteFunc(slices.Clone(parts), func(part string) bool {
+		for one := range strings.SplitSeq(part, ";") { // some servers cut it there
+			name, _, _ := strings.Cut(one, "=")
+			if plain, err := url.QueryUnescape(name); err == nil {
+				name = plain
+			}
+			if slices.Contains(usualParameters, plainParameter(name)) {
+				return true
+			}
+		}
+		return false
+	})
+	if len(keep) < len(parts) {
+		out.URL.RawQuery = strings.Join(keep, "&")
+		names = append(names, "the query")
+	}
+	return names
 }

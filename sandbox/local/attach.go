@@ -9,9 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
+	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/sandbox"
 )
@@ -57,16 +59,20 @@ const maxAttachLine = 16 << 10
 // maxAsked is how many questions may be open at one owner.
 const maxAsked = 64
 
-// attachAsk is a line from the keeper.
+// attachAsk is a line from the keeper: one of its three.
 type attachAsk struct {
-	ID       uint64           `json:"id"`
-	Question sandbox.Question `json:"question"`
+	ID       uint64            `json:"id"`
+	Question *sandbox.Question `json:"question,omitempty"`
+	Begin    *inference.Ask    `json:"begin,omitempty"`
+	End      *inference.Ended  `json:"end,omitempty"`
 }
 
-// attachAnswer is a line from the owner.
+// attachAnswer is a line from the owner: to a question, or to a begin.
 type attachAnswer struct {
-	ID     uint64        `json:"id"`
-	Answer policy.Answer `json:"answer,omitempty"`
+	ID     uint64           `json:"id"`
+	Answer policy.Answer    `json:"answer,omitempty"`
+	Grant  *inference.Grant `json:"grant,omitempty"`
+	Failed bool             `json:"failed,omitempty"`
 }
 
 // decodeLine reads one line of the protocol: one JSON value with the fields it
@@ -86,18 +92,32 @@ func decodeLine(line []byte, into any) error {
 // Attach makes the caller an owner of the sandbox until the Closer is closed.
 func (p *Provider) Attach(ctx context.Context, id string, owner sandbox.Owner) (io.Closer, error) {
 	const op = "attach"
-	path := "/attach"
+	can := url.Values{}
 	if owner.Ask != nil {
-		path += "?answers=true"
+		can.Set("answers", "true")
 	}
-	conn, r, err := p.upgrade(ctx, op, id, path)
+	if owner.Meter != nil {
+		can.Set("meter", "true")
+	}
+	conn, r, err := p.upgrade(ctx, op, id, (&url.URL{Path: "/attach", RawQuery: can.Encode()}).String())
 	if err != nil {
 		return nil, p.asLost(op, id, err)
 	}
+	o := newOwnership(conn, owner)
+	o.start(r)
+	return o, nil
+}
+
+func newOwnership(conn net.Conn, owner sandbox.Owner) *ownership {
 	o := &ownership{conn: conn, ask: owner.Ask, slots: make(chan struct{}, maxAsked)}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
+	o.metering = newMetering(o, owner.Meter)
+	return o
+}
+
+func (o *ownership) start(r *bufio.Reader) {
 	o.running.Go(func() { o.serve(r) })
-	return o, nil
+	o.running.Go(o.metering.serve)
 }
 
 // upgrade sends a request that turns the connection into another protocol.
@@ -132,17 +152,29 @@ type ownership struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	writing sync.Mutex
+
+	metering *metering
 }
 
 // serve answers until the connection ends, or says what it must not.
 func (o *ownership) serve(r *bufio.Reader) {
 	defer o.cancel()
 	defer o.conn.Close()
+	defer close(o.metering.lines)
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxAttachLine)
 	for lines.Scan() {
 		var q attachAsk
-		if decodeLine(lines.Bytes(), &q) != nil || o.ask == nil {
+		if decodeLine(lines.Bytes(), &q) != nil {
+			return
+		}
+		if q.Question == nil {
+			if q.Begin == nil && q.End == nil || !o.metering.take(q) {
+				return
+			}
+			continue
+		}
+		if q.Begin != nil || q.End != nil || o.ask == nil {
 			return
 		}
 		select {
@@ -152,7 +184,7 @@ func (o *ownership) serve(r *bufio.Reader) {
 		}
 		o.running.Go(func() {
 			defer func() { <-o.slots }()
-			o.answer(attachAnswer{q.ID, o.ask(o.ctx, q.Question)})
+			o.answer(attachAnswer{ID: q.ID, Answer: o.ask(o.ctx, *q.Question)})
 		})
 	}
 }

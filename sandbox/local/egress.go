@@ -123,12 +123,13 @@ func (k *keeper) wayOut() (egress.Options, error) {
 	}
 	k.ports = newPortOwner(k.cfg.Token)
 	k.owners.open = func(open bool) { k.gateway.Open(open) }
+	k.owners.cut = func() { k.gateway.EndModels() }
 	k.network.full = func() {
 		if g := k.ports.gateway.Load(); g != nil { // else startGateway finds it full
 			g.Seal()
 		}
 	}
-	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Authority: k.authority, Roots: roots, Vault: k.vault, Ask: k.ask, Owner: k.ports.find, OwnerLasts: k.ports.lasts.Load,
+	return egress.Options{SandboxID: k.cfg.Info.ID, Policy: compiled, Host: host, Authority: k.authority, Roots: roots, Vault: k.vault, Models: k.cfg.Spec.Models, Meter: &k.owners, Ask: k.ask, Owner: k.ports.find, OwnerLasts: k.ports.lasts.Load,
 		Limits: c.Limits, HostMeter: k.shared, Record: k.network.record}, nil
 }
 

@@ -100,7 +100,7 @@ func expected(runtime string) []sandbox.Capability {
 		sandbox.CapNetworkDeny, sandbox.CapNetworkRecord, sandbox.CapLimitDisk, sandbox.CapLimitPIDs,
 		sandbox.CapConfine, sandbox.CapNetworkRefuse, sandbox.CapExecdGuard, sandbox.CapTreeEnd, sandbox.CapUnprivileged,
 		sandbox.CapStderrInSessions, sandbox.CapSessions, sandbox.CapPTY, sandbox.CapPause,
-		sandbox.CapNetworkAllow, sandbox.CapNetworkAsk, sandbox.CapNetworkLive,
+		sandbox.CapNetworkAllow, sandbox.CapNetworkAsk, sandbox.CapNetworkLive, sandbox.CapModels,
 	}
 	root := os.Geteuid() == 0
 	if runtime == "gvisor" {

@@ -22,6 +22,7 @@ const maxOwners = 64
 // is none, nothing leaves.
 type owners struct {
 	open func(bool) // the network
+	cut  func()     // what was begun with an owner that has gone
 
 	mu     sync.Mutex
 	live   []*owner
@@ -32,10 +33,18 @@ type owners struct {
 type owner struct {
 	conn    net.Conn
 	answers bool
+	meters  bool
 	gone    chan struct{}
+	begins  chan struct{} // one for each begin that is not answered
 
 	mu    sync.Mutex
 	asked map[uint64]chan policy.Answer // takes one answer
+	begun map[uint64]chan attachAnswer  // takes one answer
+}
+
+func newOwner(conn net.Conn, answers, meters bool) *owner {
+	return &owner{conn: conn, answers: answers, meters: meters, gone: make(chan struct{}), begins: make(chan struct{}, maxBegins),
+		asked: map[uint64]chan policy.Answer{}, begun: map[uint64]chan attachAnswer{}}
 }
 
 // add takes an owner in, and opens the network with the first.
@@ -60,22 +69,18 @@ func (s *owners) remove(o *owner) {
 	if len(s.live) == 0 {
 		s.open(false)
 	}
+	if o.meters && s.cut != nil {
+		s.cut()
+	}
 }
 
 // ask asks the first owner that answers questions.
 func (s *owners) ask(ctx context.Context, q sandbox.Question) policy.Answer {
-	s.mu.Lock()
-	i := slices.IndexFunc(s.live, func(o *owner) bool { return o.answers })
-	if i < 0 {
-		s.mu.Unlock()
+	o, id := s.first(func(o *owner) bool { return o.answers })
+	if o == nil {
 		return policy.Nobody
 	}
-	o := s.live[i]
-	s.lastID++
-	id := s.lastID
-	s.mu.Unlock()
-
-	said := o.send(attachAsk{id, q})
+	said := o.send(attachAsk{ID: id, Question: &q})
 	if said == nil {
 		return policy.Unanswered
 	}
@@ -93,10 +98,6 @@ const attachPatience = 5 * time.Second
 
 // send asks, and returns where the answer will come; nil when it cannot be asked.
 func (o *owner) send(q attachAsk) <-chan policy.Answer {
-	b, err := json.Marshal(q)
-	if err != nil || len(b) >= maxAttachLine {
-		return nil
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.asked) == maxAsked {
@@ -104,12 +105,25 @@ func (o *owner) send(q attachAsk) <-chan policy.Answer {
 	}
 	said := make(chan policy.Answer, 1)
 	o.asked[q.ID] = said
-	o.conn.SetWriteDeadline(time.Now().Add(attachPatience))
-	if _, err := o.conn.Write(append(b, '\n')); err != nil {
-		o.conn.Close() // half a line may have gone
+	if !o.write(q) {
+		delete(o.asked, q.ID)
 		return nil
 	}
 	return said
+}
+
+// write sends a line. The caller holds o.mu.
+func (o *owner) write(q attachAsk) bool {
+	b, err := json.Marshal(q)
+	if err != nil || len(b) >= maxAttachLine {
+		return false
+	}
+	o.conn.SetWriteDeadline(time.Now().Add(attachPatience))
+	if _, err := o.conn.Write(append(b, '\n')); err != nil {
+		o.conn.Close() // half a line may have gone
+		return false
+	}
+	return true
 }
 
 // answered passes an answer on. One to what was not asked is a fault.
@@ -118,6 +132,9 @@ func (o *owner) answered(a attachAnswer) bool {
 	defer o.mu.Unlock()
 	said := o.asked[a.ID]
 	if said == nil {
+		return o.granted(a)
+	}
+	if a.Grant != nil || a.Failed {
 		return false
 	}
 	delete(o.asked, a.ID)
@@ -153,7 +170,8 @@ func (s *controlServer) attach(w http.ResponseWriter, r *http.Request) {
 	s.running.Add(1) // the server does not wait for what was hijacked
 	defer s.running.Done()
 	conn.SetDeadline(time.Time{})
-	o := &owner{conn: conn, answers: r.URL.Query().Get("answers") == "true", gone: make(chan struct{}), asked: map[uint64]chan policy.Answer{}}
+	can := r.URL.Query()
+	o := newOwner(conn, can.Get("answers") == "true", can.Get("meter") == "true")
 	defer close(o.gone)
 	if s.keeper.owners.welcome(o) {
 		o.serve(buf)

@@ -34,9 +34,8 @@ func (n *network) open(o bool) {
 func joined(t *testing.T, s *owners, ask func(context.Context, sandbox.Question) policy.Answer) (*ownership, func()) {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	o := &owner{conn: ours, answers: ask != nil, gone: make(chan struct{}), asked: map[uint64]chan policy.Answer{}}
-	end := &ownership{conn: theirs, ask: ask, slots: make(chan struct{}, maxAsked)}
-	end.ctx, end.cancel = context.WithCancel(context.Background())
+	o := newOwner(ours, ask != nil, false)
+	end := newOwnership(theirs, sandbox.Owner{Ask: ask})
 	welcomed := make(chan bool, 1)
 	go func() { welcomed <- s.welcome(o) }()
 	r := bufio.NewReader(theirs)
@@ -54,7 +53,7 @@ func joined(t *testing.T, s *owners, ask func(context.Context, sandbox.Question)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { o.serve(ours); ours.Close(); s.remove(o); close(o.gone) })
-	end.running.Go(func() { end.serve(r) })
+	end.start(r)
 	return end, func() { end.Close(); wg.Wait() }
 }
 

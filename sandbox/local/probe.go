@@ -222,5 +222,6 @@ func (p *Provider) abilities(plan cgroupPlan) []sandbox.Ability {
 		yes(sandbox.CapSessions, "execd"), yes(sandbox.CapPTY, "execd"),
 		yes(sandbox.CapNetworkRefuse, "keeper"), yes(sandbox.CapExecdGuard, "execd"),
 		yes(sandbox.CapTreeEnd, "execd"), yes(sandbox.CapUnprivileged, "execd"),
-		yes(sandbox.CapNetworkAllow, "keeper"), yes(sandbox.CapNetworkAsk, "keeper"), yes(sandbox.CapNetworkLive, "keeper"))
+		yes(sandbox.CapNetworkAllow, "keeper"), yes(sandbox.CapNetworkAsk, "keeper"), yes(sandbox.CapNetworkLive, "keeper"),
+		yes(sandbox.CapModels, "keeper"))
 }

@@ -86,7 +86,7 @@ func (k *keeper) prepareVault() error {
 	if err != nil {
 		return sandbox.InvalidNetwork("create", err)
 	}
-	if len(k.cfg.Spec.Secrets) == 0 && !compiled.EndsTLS() {
+	if len(k.cfg.Spec.Secrets) == 0 && len(k.cfg.Spec.Models) == 0 && !compiled.EndsTLS() {
 		k.trusted = k.cfg.Egress.CA
 		return nil
 	}

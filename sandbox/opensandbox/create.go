@@ -94,6 +94,8 @@ func (p *Provider) check(spec sandbox.Spec) error {
 		return refuse("resources.pids", "leave it out: the server's own setting holds (docker.pids_limit)", "OpenSandbox takes no limit of processes")
 	case r.Disk != 0:
 		return refuse("resources.disk", "leave it out", "OpenSandbox takes no limit of disk")
+	case len(spec.Models) > 0:
+		return refuse("models", "a target of provider local meters", "%s", absent[sandbox.CapModels])
 	case len(spec.Mounts) > 0:
 		return refuse("mounts", "copy in what is needed, with --workspace", "paths of this host are not the server's")
 	}

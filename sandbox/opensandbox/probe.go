@@ -31,6 +31,7 @@ var absent = map[sandbox.Capability]string{
 	sandbox.CapNetworkRefuse: "OpenSandbox's sidecar drops what is denied: programs wait until they give up",
 	sandbox.CapNetworkAsk:    "OpenSandbox's sidecar asks nobody, and lets out what is allowed whether or not anybody uses the sandbox",
 	sandbox.CapNetworkLive:   "a policy can be made wider; of a narrower one, OpenSandbox's sidecar lets open connections go on",
+	sandbox.CapModels:        "its sidecar does not meter: requests to models would cost what they like",
 	sandbox.CapExecdGuard:    "the server's execd runs commands for whoever asks inside, as the same user",
 }
 

@@ -125,6 +125,9 @@ func (m *Memory) check(ctx context.Context, spec sandbox.Spec) error {
 	if len(spec.Secrets) > 0 {
 		return refuse("secrets", "a sandbox in memory sends no requests that could be given any")
 	}
+	if len(spec.Models) > 0 {
+		return refuse("models", "a sandbox in memory sends no requests that could be metered")
+	}
 	if !sandbox.DeniesAll(spec.Network) {
 		return refuse("network", "a sandbox in memory has no network, and reaches nothing")
 	}
