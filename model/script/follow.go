@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rein-sh/rein/internal/spelling"
@@ -100,12 +101,22 @@ func exchanges(messages []model.Message) (task string, out []exchange) {
 	return task, out
 }
 
+// exchanges are those of a conversation without what the agent itself put before
+// the model's first reply.
+func (s *Script) exchanges(messages []model.Message) (string, []exchange) {
+	task, exs := exchanges(messages)
+	for len(exs) > 0 && len(exs[0].reply.Calls) == 0 && slices.Contains(s.preface, exs[0].reply.Text) {
+		exs = exs[1:]
+	}
+	return task, exs
+}
+
 // follow plays a conversation from its beginning and returns what it has come
 // to and the index of the step that answers next, len(steps) after the last.
 // Expectations are checked on the newest results only: earlier ones were
 // checked when they were new.
 func (s *Script) follow(messages []model.Message) (*state, int, error) {
-	task, exs := exchanges(messages)
+	task, exs := s.exchanges(messages)
 	st := &state{task: task, results: map[string]result{}, values: map[string]any{}}
 	at := 0
 	for i, ex := range exs {

@@ -57,6 +57,11 @@ func (l *loader) script(n *node) *Script {
 	l.keys(n, "the script", fields{
 		"name":  func(v *node) { s.name = l.nonEmpty(v, "name") },
 		"final": func(v *node) { s.final = l.text(v, "final") },
+		"preface": func(v *node) {
+			for _, item := range l.list(v, "preface") {
+				s.preface = append(s.preface, l.nonEmpty(item, "preface"))
+			}
+		},
 		"steps": func(v *node) { steps = v },
 	})
 	if s.final == nil {

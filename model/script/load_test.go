@@ -25,7 +25,7 @@ func TestLoadErrors(t *testing.T) {
 		{"anchor", "steps: &a [{text: x}]\n", "s.yaml:1:8: anchors and aliases are not allowed"},
 		{"tag", "steps: !!seq [{text: x}]\n", "s.yaml:1:8: tags are not allowed"},
 		{"unknown top key", "step: [{text: x}]\n", `s.yaml:1:1: the script has no key "step" (did you mean "steps"?)`},
-		{"far key", "banana: 1\n", `s.yaml:1:1: the script has no key "banana" (it has final, name, steps)`},
+		{"far key", "banana: 1\n", `s.yaml:1:1: the script has no key "banana" (it has final, name, preface, steps)`},
 		{"unknown step key", step("{nmae: x}"), `s.yaml:2:6: a step has no key "nmae" (did you mean "name"?)`},
 		{"unknown call key", call("arguements: {}"), `s.yaml:2:33: a call has no key "arguements" (did you mean "arguments"?)`},
 		{"bad name", step("{name: 1st}"), `s.yaml:2:12: name must be a name, not "1st" (letters, digits, _ and -, not a digit or - first)`},

@@ -108,7 +108,7 @@ func (p *Player) count(at int, req *model.Request, most int) int {
 }
 
 func (s *Script) closing(req *model.Request) (*Turn, error) {
-	task, exs := exchanges(req.Messages)
+	task, exs := s.exchanges(req.Messages)
 	st := &state{task: task, turn: len(exs) + 1}
 	reply, err := s.reply(st, &step{name: "final", text: s.final}, req)
 	if err != nil {

@@ -24,7 +24,9 @@ type Script struct {
 	name  string
 	file  string
 	final *text
-	steps []*step
+	// preface are the texts of replies that an agent puts before the first itself.
+	preface []string
+	steps   []*step
 }
 
 // Name is the script's name: "name" in the file, else the file's base name

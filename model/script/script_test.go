@@ -355,3 +355,27 @@ steps:
 		t.Errorf("got %s", got)
 	}
 }
+
+// An agent may begin a conversation with a reply that no model gave.
+func TestPreface(t *testing.T) {
+	c := start(t, `
+preface: ["Got it."]
+steps:
+  - calls: [{tool: t}]
+  - text: "turn ${{ turn }}"
+`)
+	c.req.Messages = append(c.req.Messages, model.Message{Role: model.RoleAssistant, Text: "Got it."}, model.Message{Role: model.RoleUser, Text: "do it"})
+	turn := c.ask()
+	if len(turn.Reply.Message.Calls) != 1 {
+		t.Fatalf("the first reply is %+v", turn.Reply)
+	}
+	c.req.Messages = append(c.req.Messages, turn.Reply.Message)
+	c.results("{}")
+	if got := c.ask().Reply.Message.Text; got != "turn 2" {
+		t.Errorf("then %q", got)
+	}
+	c.req.Messages = append(c.req.Messages, model.Message{Role: model.RoleAssistant, Text: "Got it."})
+	if _, err := c.player.Next(&c.req); err == nil {
+		t.Error("a preface is taken for a reply in the middle")
+	}
+}
