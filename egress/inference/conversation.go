@@ -28,25 +28,36 @@ var records = []string{"server_tool_use", "web_search_tool_result", "web_fetch_t
 	"code_interpreter_call", "image_generation_call", "mcp_call", "mcp_list_tools", "mcp_approval_request",
 	"mcp_approval_response", "program", "program_output", "toolcall", "toolresponse"}
 
-// data are members, folded, whose value is made by a tool or a model and means
-// nothing to the vendor; and marks of where a text is from.
+// data are members whose value is made by a tool or a model and means nothing to
+// the vendor; and marks of where a text is from.
 var data = map[API]map[string]bool{
 	Chat:      {"annotations": true, "metadata": true},
 	Responses: {"annotations": true, "action": true, "arguments": true, "env": true, "logprobs": true},
 	Messages:  {"input": true, "citations": true},
-	Gemini:    {"args": true, "response": true, "partmetadata": true},
+	Gemini:    {"args": true, "response": true, "partMetadata": true},
 }
 
-// kept are members, folded, that name what the vendor keeps from elsewhere, and
-// places those that may say where something is to be fetched: of the last ones
-// most are rather the thing itself.
-var (
-	kept = map[string]bool{"fileid": true, "fileids": true, "vectorstoreids": true, "containerid": true, "audio": true,
-		"previousresponseid": true}
-	places = map[string]bool{"url": true, "uri": true, "fileuri": true, "gcsuri": true, "fileurl": true, "imageurl": true,
-		"videourl": true, "audiourl": true, "serverurl": true, "data": true, "filedata": true}
-	things = map[string]bool{"data": true, "filedata": true}
+// meaning is what a member of the conversation may be, whatever the object.
+type meaning byte
+
+const (
+	_        meaning = iota
+	kept             // names what the vendor keeps from elsewhere
+	place            // says where something is to be fetched
+	thing            // is the thing itself, or says where it is
+	caching          // cache_control
+	toolList         // tools
+	oneTool          // tool
+	pieces           // Gemini's parts
 )
+
+// meanings are by folded name.
+var meanings = map[string]meaning{
+	"fileid": kept, "fileids": kept, "vectorstoreids": kept, "containerid": kept, "audio": kept, "previousresponseid": kept,
+	"url": place, "uri": place, "fileuri": place, "gcsuri": place, "fileurl": place, "imageurl": place, "videourl": place,
+	"audiourl": place, "serverurl": place, "data": thing, "filedata": thing,
+	"cachecontrol": caching, "tools": toolList, "tool": oneTool, "parts": pieces,
+}
 
 // conversation judges what is said: a text, or whatever lists and objects there
 // are.
@@ -61,39 +72,53 @@ func (j *judge) conversation(i int) error {
 
 // said judges a member or an element of what is said.
 func (j *judge) said(in, i int) error {
-	name, api := "", j.out.API
-	if j.kind(in) == '{' {
-		name = folded(j.name(i))
+	if j.kind(i) == 'n' {
+		return nil
 	}
-	switch {
-	case j.kind(i) == 'n' || data[api][name]:
+	if j.kind(in) == '[' {
+		if j.kind(i) == '{' && j.out.API != Gemini {
+			return j.block(i)
+		}
+		return j.conversation(i)
+	}
+	if data[j.out.API][string(j.name(i))] {
 		return nil
-	case kept[name]:
+	}
+	var buf [32]byte
+	switch m := meanings[string(fold(buf[:0], j.name(i)))]; {
+	case m == kept:
 		return refuse(RefuseHosted, "the request uses "+quoted(j.name(i))+", which the vendor keeps from elsewhere")
-	case places[name] && j.kind(i) == '"':
-		if name == "data" && j.is(j.member(in, "type"), "text") {
-			return nil
-		}
-		return j.place(i, !things[name])
-	case places[name] && j.kind(i) == '[':
-		for e := range j.each(i) {
-			if err := j.place(e, true); err != nil {
-				return err
-			}
-		}
-		return nil
-	case name == "cachecontrol" && api == Messages:
+	case m == place || m == thing:
+		return j.places(in, i, m)
+	case m == caching && j.out.API == Messages:
 		return j.cache(i)
-	case name == "tools" && api == Responses:
+	case m == toolList && j.out.API == Responses:
 		return j.tools(i)
-	case name == "tool" && api == Messages && j.kind(i) == '{' && !j.is(j.member(i, "type"), "tool_reference"):
+	case m == oneTool && j.out.API == Messages && j.kind(i) == '{' && !j.is(j.member(i, "type"), "tool_reference"):
 		return j.tool(i)
-	case name == "parts" && api == Gemini:
+	case m == pieces && j.out.API == Gemini:
 		return j.parts(i)
-	case j.kind(in) == '[' && j.kind(i) == '{' && api != Gemini:
-		return j.block(i)
 	}
 	return j.conversation(i)
+}
+
+// places judges a member that may say where something is to be fetched: a string,
+// a list of some, or an object that has it.
+func (j *judge) places(in, i int, m meaning) error {
+	switch {
+	case j.kind(i) == '"' && m == thing && j.is(j.member(in, "type"), "text"): // as it is
+		return nil
+	case j.kind(i) == '"':
+		return j.place(i, m == place)
+	case j.kind(i) != '[':
+		return j.conversation(i)
+	}
+	for e := range j.each(i) {
+		if err := j.place(e, true); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // block judges an element of a list by its type, and then what is in it.

@@ -25,6 +25,8 @@ type value struct {
 	key        int32 // start of the member's name, after its quote; 0: not a member
 	keyEnd     int32
 	next       int32 // the first value that is not in this one
+	less       int32 // of a string: how many bytes it has less without its escapes
+	wide       int32 // of a string: how many of its escapes' bytes are not ASCII
 	kind       byte  // { [ " 0 t f n
 	escaped    bool  // the string has escapes
 	keyEscaped bool
@@ -52,8 +54,9 @@ func parse(text []byte) (*document, string) {
 
 type parser struct {
 	document
-	at  int
-	why string
+	at         int
+	less, wide int32 // of the string that was read last
+	why        string
 }
 
 func (p *parser) problem() string {
@@ -107,7 +110,9 @@ func (p *parser) value(key, keyEnd int, keyEscaped bool, depth int) (ok bool) {
 		ok = p.array(depth)
 	case '"':
 		p.at++
+		p.less, p.wide = 0, 0
 		_, _, p.values[i].escaped, ok = p.str()
+		p.values[i].less, p.values[i].wide = p.less, p.wide
 	case 't':
 		ok = p.literal("true")
 	case 'f':
@@ -222,17 +227,35 @@ func (p *parser) str() (start, end int, escaped, ok bool) {
 		switch text[at+1] {
 		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 			at += 2
+			p.less++
 		case 'u':
 			if at+6 > len(text) {
 				return 0, 0, false, false
 			}
-			if _, ok := hex4(text[at+2 : at+6]); !ok {
+			r, ok := hex4(text[at+2 : at+6])
+			if !ok {
 				return 0, 0, false, false
 			}
+			p.decoded(r)
 			at += 6
 		default:
 			return 0, 0, false, false
 		}
+	}
+}
+
+// decoded counts what an escape of six bytes is without it. Each half of a pair
+// of surrogates counts three bytes, of which it has two.
+func (p *parser) decoded(r rune) {
+	switch {
+	case r < 0x80:
+		p.less += 5
+	case r < 0x800:
+		p.less += 4
+		p.wide += 2
+	default:
+		p.less += 3
+		p.wide += 3
 	}
 }
 

@@ -70,6 +70,7 @@ func Read(call Call, path, contentType string, body []byte, r Rules) (*Request, 
 	if err := j.whole(); err != nil {
 		return nil, err
 	}
+	j.out.talk = j.outline(j.nested) // 0 is the whole
 	return j.out, nil
 }
 

@@ -101,7 +101,7 @@ func (j *judge) hostedTool(i int) error {
 		switch {
 		case name == "model" && j.kind(m) == '"':
 			err = j.isModel(string(j.str(m)))
-		case places[name] && j.kind(m) == '"':
+		case meanings[name] == place && j.kind(m) == '"':
 			err = j.place(m, true)
 		default:
 			err = j.hostedTool(m)

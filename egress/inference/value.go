@@ -111,8 +111,10 @@ var single = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n'
 // folded is a name as the most lenient reader may take it: without regard to case,
 // as Go's encoding/json (which also takes U+017F for s and U+212A for k), nor to
 // underscores, as readers of protocol buffers' JSON.
-func folded(name []byte) string {
-	out := make([]byte, 0, 24)
+func folded(name []byte) string { return string(fold(nil, name)) }
+
+// fold appends a name as folded has it.
+func fold(out, name []byte) []byte {
 	for _, r := range string(name) {
 		switch {
 		case r == '_' || r == '-':
@@ -126,7 +128,7 @@ func folded(name []byte) string {
 			out = utf8.AppendRune(out, r)
 		}
 	}
-	return string(out)
+	return out
 }
 
 // quoted is a name from a request as a Refusal may have it.
