@@ -3,8 +3,6 @@ package wrap
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
-	"text/template"
 
 	"github.com/rein-sh/rein/egress"
 )
@@ -16,20 +14,11 @@ type expansion struct {
 }
 
 func (e *expansion) text(s string) string {
-	if !strings.Contains(s, "{{") {
-		return s
-	}
-	t, err := template.New("").Option("missingkey=error").Parse(s)
-	if err == nil {
-		var b strings.Builder
-		if err = t.Execute(&b, e.values); err == nil {
-			return b.String()
-		}
-	}
-	if e.err == nil {
+	out, err := e.values.Expand(s)
+	if err != nil && e.err == nil {
 		e.err = fmt.Errorf("the template %q: %w", s, err)
 	}
-	return ""
+	return out
 }
 
 func (e *expansion) each(list []string) []string {

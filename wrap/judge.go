@@ -127,4 +127,5 @@ var endings = map[FailureKind]struct {
 	TooLong:    {run.Failed, "give a smaller task, or a model that takes more"},
 	OutOfTurns: {run.Failed, "the agent's own limit of turns was reached; its flags raise it"},
 	NoVendor:   {run.NoModel, "run it again later"},
+	NoModel:    {run.NoModel, "--model NAME names another; --allow-model NAME lets a further one be asked"},
 }

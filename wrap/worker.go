@@ -1,12 +1,12 @@
 package wrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -149,12 +149,9 @@ func (w *worker) prepare(ctx context.Context) (*start, *run.Outcome, error) {
 	}
 	argv = slices.Concat(argv, p.each(mode.Args), p.each(w.vendor().Args), args)
 	for _, f := range slices.Concat(w.Recipe.Files, w.vendor().Files) {
-		name := p.text(f.Path)
-		if !path.IsAbs(name) {
-			name = path.Join(w.values.Home, name)
-		}
+		name, err := f.Place(w.values.Home, w.values.Work)
 		content := p.text(f.Content)
-		if p.err != nil {
+		if p.err = cmp.Or(p.err, err); p.err != nil {
 			break
 		}
 		if _, err := box.WriteFile(ctx, name, []byte(content), sandbox.WriteOptions{Access: sandbox.Access{Tool: "wrap"}, Mode: 0o600}); err != nil {
