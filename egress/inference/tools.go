@@ -1,5 +1,7 @@
 package inference
 
+import "strings"
+
 // clientRun are the types of tools that the client runs. Every other is one that
 // the vendor runs, whatever it is. Gemini's tools have no type, but a member each.
 //
@@ -117,11 +119,12 @@ func (j *judge) hostedTool(i int) error {
 func (j *judge) typeOf(object int) (string, error) {
 	kind := ""
 	for m := range j.each(object) {
-		if folded(j.name(m)) != "type" {
+		name := j.name(m)
+		if len(name) != len("type") || !strings.EqualFold(string(name), "type") {
 			continue
 		}
 		switch {
-		case string(j.name(m)) != "type" || j.kind(m) != '"' && j.kind(m) != 'n':
+		case string(name) != "type" || j.kind(m) != '"' && j.kind(m) != 'n':
 			return "", refuse(RefuseForm, "a type is not written as types are")
 		case j.kind(m) == '"':
 			kind = string(j.str(m))

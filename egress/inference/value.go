@@ -115,18 +115,26 @@ func folded(name []byte) string { return string(fold(nil, name)) }
 
 // fold appends a name as folded has it.
 func fold(out, name []byte) []byte {
-	for _, r := range string(name) {
-		switch {
-		case r == '_' || r == '-':
-		case 'A' <= r && r <= 'Z':
-			out = append(out, byte(r)|0x20)
-		case r == '\u017f':
-			out = append(out, 's')
-		case r == '\u212a':
-			out = append(out, 'k')
-		default:
-			out = utf8.AppendRune(out, r)
+	for i := 0; i < len(name); {
+		c := name[i]
+		if c < utf8.RuneSelf {
+			if 'A' <= c && c <= 'Z' {
+				c |= 0x20
+			}
+			if c != '_' && c != '-' {
+				out = append(out, c)
+			}
+			i++
+			continue
 		}
+		r, n := utf8.DecodeRune(name[i:])
+		switch i += n; r {
+		case '\u017f':
+			r = 's'
+		case '\u212a':
+			r = 'k'
+		}
+		out = utf8.AppendRune(out, r)
 	}
 	return out
 }
