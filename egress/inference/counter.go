@@ -106,7 +106,7 @@ func missing(pieces []piece, base []uint64) (s size) {
 // not noted.
 func (c *Counter) Answered(r *Request, u Usage) {
 	t := &r.talk
-	if !u.Known || u.Input <= 0 || len(t.chain) == 0 {
+	if !u.Known || r.Free || u.Input <= 0 || len(t.chain) == 0 {
 		return
 	}
 	m := &mark{chain: t.chain[len(t.chain)-1], input: u.Input, output: u.Output}

@@ -60,7 +60,7 @@ var errorsOf = map[API]map[StopCode]said{
 // knows whose it is.
 var lead = map[StopCode]string{
 	StopBudget: "rein: the budget of this run is used up: ",
-	StopModel:  "rein: the model may not be asked in this run: ",
+	StopModel:  "rein: ",
 	StopClosed: "rein: nobody keeps the budget of this run any more: ",
 	StopAsked:  "rein: the request may not go on: ",
 }
@@ -74,10 +74,10 @@ func Refuse(api API, s Stop, _ bool) (status int, header http.Header, body []byt
 	if !ok {
 		errors = errorsOf[Chat]
 	}
-	e, ok := errors[s.Code]
-	if !ok {
-		e = errors[StopAsked]
+	if _, ok := lead[s.Code]; !ok { // a RefusalCode, for example
+		s.Code = StopAsked
 	}
+	e := errors[s.Code]
 	type object = map[string]any
 	message, out := lead[s.Code]+s.Reason, object{}
 	switch api {
