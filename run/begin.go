@@ -173,7 +173,13 @@ func (r *runner) skeleton() {
 			TaskHash: hash([]byte(r.o.Task)), SpecHash: hash(spec)},
 	}
 	for _, s := range r.o.Limits.List() {
+		if worker != nil && (s.Limit.Layer() == "call" || s.Limit == budget.LimitToolCalls) {
+			continue // its calls are its own, and nobody bounds them
+		}
 		by := "rein"
+		if worker != nil && s.Limit != budget.LimitWallTime {
+			by = "gateway and rein"
+		}
 		switch s.Limit {
 		case budget.LimitCallTimeout, budget.LimitMaxCallTimeout:
 			by = "execd"

@@ -174,6 +174,7 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 	if err != nil {
 		rep.Error, rep.Hint = err.Error(), cmp.Or(hintOf(err), out.Hint)
 	}
+	rep.ModelHosts = modelHosts(r.o.Target.Spec.Models)
 	rep.Secrets = given(r.o.Target.Spec.Secrets)
 	rep.NetworkRules = says(networkWith(r.o.Target.Spec.Network, rep.NetworkChanges))
 	usage := r.tree.Usage()

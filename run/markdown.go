@@ -40,7 +40,8 @@ var markdown = template.Must(template.New("report").Funcs(template.FuncMap{
 | steps | {{.Steps}} |
 | calls | {{.Calls.Total}}: {{.Calls.Succeeded}} succeeded, {{.Calls.Failed}} failed, {{.Calls.TimedOut}} timed out, {{.Calls.Denied}} denied |
 | tokens | {{.Tokens.Total}}{{if .Tokens.Estimated}} (partly estimated){{end}}: {{.Tokens.Input}} in, {{.Tokens.Output}} out{{if .Tokens.CostUSD}}; ${{printf "%.4f" .Tokens.CostUSD}}{{end}}{{if .Tokens.PriceSource}} (price: {{.Tokens.PriceSource}}){{end}} |
-| sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.ImageDigest}} ({{.}}){{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
+{{with .Agent}}| agent | {{line .Name}}{{with .Package}}, {{line .}}{{end}}{{with .Version}} {{line .}}{{end}}{{with .Layer}}, SHA-256 {{.}}{{end}}{{with .ExitCode}}; exit code {{.}}{{end}}{{with .Signal}}; {{line .}}{{end}}{{if .Failure}}; {{line .Failure}}: {{line .Message}}{{else if .Finished}}; it says that it has finished{{end}}{{with .Flagged}}; **{{line .}}**{{end}} |
+{{end}}| sandbox | {{if .SandboxID}}{{code .SandboxID}}{{else}}none{{end}}{{with .Target.Provider}}, provider {{.}}{{end}}{{with .Target.Runtime}}, {{.}}{{end}}{{with .Target.Image}}, image {{.}}{{end}}{{with .Target.ImageDigest}} ({{.}}){{end}}{{with .Target.Separation}}, separation {{.}}{{end}} |
 | clean-up | {{if .Cleanup.OK}}ok: {{.Cleanup.Verified}}{{else}}FAILED: {{line .Cleanup.Error}}{{with .Cleanup.Remedy}}; {{code .}}{{end}}{{end}} |
 {{range .Revocations}}| key of {{line .Secret}} | {{line .Says}}, {{ms .DurationMS}}{{if .Orphan}}; the rein that had it made had been ended{{end}}{{if not .OK}}{{with .Output}}: {{line .}}{{end}}{{end}} |
 {{end}}| files | {{code .Dir}} |
@@ -92,13 +93,25 @@ Output directory {{code .Dir}}: {{.Files}} files, {{.Bytes}} bytes.
 {{range .Warnings}}
 - {{line .}}{{end}}
 {{end}}
-## Network
-{{if .NetworkRules}}
+{{with .Models}}## Models
+
+| model | host | requests | failed | refused | input | cached | output | cost |
+|---|---|---|---|---|---|---|---|---|
+{{range .}}| {{line .Model}} | {{line .Host}} | {{.Requests}} | {{.Failed}} | {{.Refused}} | {{.Input}} | {{.Cached}} | {{.Output}}{{if .Estimated}} (partly estimated){{end}} | ${{printf "%.4f" .CostUSD}} |
+{{end}}
+{{end}}## Network
+{{with .ModelHosts}}
+Requests to models, which are counted:
+{{range .}}
+- {{line .}}{{end}}
+{{end}}{{if .NetworkRules}}
 Open, by the policy at the end:
 {{range .NetworkRules}}
 - {{line .}}{{end}}
-{{else if .SandboxID}}
+{{else if and .SandboxID (not .ModelHosts)}}
 Closed by policy.
+{{else if .SandboxID}}
+Otherwise closed by policy.
 {{end}}{{with .Secrets}}
 Given to requests, and not in the sandbox:
 {{range .}}{{$name := .Name}}{{range .To}}

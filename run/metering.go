@@ -398,3 +398,17 @@ func (r *runner) asked(turn string) {
 		return c
 	}, turn)))
 }
+
+// modelHosts are the requests that hosts of models take, a line each.
+func modelHosts(hosts []inference.Host) (lines []string) {
+	for _, h := range hosts {
+		for _, c := range h.Calls {
+			line := strings.Join(c.Methods, ",") + " https://" + h.Name + c.Path
+			if h.Upstream != "" {
+				line += ", sent to " + h.Upstream
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}

@@ -67,6 +67,8 @@ type Report struct {
 	// empty: nothing may be reached. NetworkChanges were made while the run worked.
 	NetworkRules   []string        `json:"network_rules,omitempty"`
 	NetworkChanges []NetworkChange `json:"network_changes,omitempty"`
+	// ModelHosts are the requests to models' vendors that could pass, a line each.
+	ModelHosts []string `json:"model_hosts,omitempty"`
 	// Secrets are those that requests of the sandbox could be given.
 	Secrets []GivenSecret `json:"secrets,omitempty"`
 

@@ -255,6 +255,9 @@ func (w *worker) headless(ctx context.Context, st *start) (run.Outcome, error) {
 func (w *worker) called(id string, st *start, r sandbox.Result, reading Reading) error {
 	res := tool.Result{OK: r.OK(), ExitCode: r.ExitCode, Timeout: r.TimedOut(), Signal: r.Signal, DurationMS: r.DurationMS, CallID: id, SandboxID: w.s.Sandbox().ID(),
 		OutputBytes: r.Stdout.Bytes + r.Stderr.Bytes, Network: r.Network, Stdout: reading.Answer}
+	if r.Spill != nil {
+		res.Spill = &tool.Spill{Path: r.Spill.Path, Bytes: r.Spill.Bytes, Lines: r.Spill.Lines}
+	}
 	return w.s.Called(tool.Call{ID: id, Name: w.Recipe.Name, Arguments: arguments(st.argv)}, 0, res)
 }
 

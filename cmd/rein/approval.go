@@ -91,7 +91,7 @@ func (a *app) watched() bool {
 // unattended says what nobody is there to see: a general shell without any
 // rule.
 func (a *app) unattended(o run.Options) []string {
-	if o.NoShell || o.Approval != nil && !ruleless(o.Approval.Policy) || a.watched() {
+	if o.NoShell || o.Agent != nil || o.Approval != nil && !ruleless(o.Approval.Policy) || a.watched() {
 		return nil
 	}
 	return []string{"nobody watches this run, the agent has a general shell, and no rule says what it may do in its sandbox; " +

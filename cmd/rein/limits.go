@@ -39,6 +39,18 @@ func limitFlags(cmd *cobra.Command, l *config.Limits) {
 	duration(&l.TTL, budget.LimitTTL, "time to live of the sandbox at birth (default from the wall time)")
 }
 
+// agentLimitFlags are those of limitFlags that bound an agent whose calls are its
+// own.
+func agentLimitFlags(cmd *cobra.Command, l *config.Limits) {
+	all := &cobra.Command{}
+	limitFlags(all, l)
+	for _, limit := range []budget.Limit{budget.LimitSteps, budget.LimitWallTime, budget.LimitTokens, budget.LimitCost, budget.LimitTTL} {
+		cmd.Flags().AddFlag(all.Flags().Lookup(strings.TrimPrefix(limit.Flag(), "--")))
+	}
+	cmd.Flags().Lookup("max-steps").Usage = "`N` requests to models"
+	cmd.Flags().StringVar(&l.Preset, "preset", "", "`NAME` of the limits to start from: "+strings.Join(presetNames(), ", ")+" (default "+wrapPreset+")")
+}
+
 // refuseZero refuses a limit whose flag was given a zero: there is no "no
 // limit", and a zero must not quietly mean the preset's number.
 func refuseZero(cmd *cobra.Command) error {

@@ -150,7 +150,11 @@ func (p *progress) result(e run.Event) (string, style) {
 	p.doing = "thinking"
 	p.last = short(c.Tool, 24) + " " + how
 	took := time.Duration(c.DurationMS) * time.Millisecond
-	return fmt.Sprintf("%-8s %s (%s, %s, %s)", fmt.Sprintf("step %d", e.Step), short(c.Tool+" "+c.Summary, 100), how, took, bytesText(c.Bytes)), st
+	when := fmt.Sprintf("step %d", e.Step)
+	if e.Step == 0 { // it is no step of rein's
+		when = "ended"
+	}
+	return fmt.Sprintf("%-8s %s (%s, %s, %s)", when, short(c.Tool+" "+c.Summary, 100), how, took, bytesText(c.Bytes)), st
 }
 
 // draw puts the status line on the screen. The lock is held.
