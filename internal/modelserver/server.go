@@ -58,6 +58,8 @@ type Server struct {
 type Seen struct {
 	Count int    // requests for a reply, refused ones included
 	Body  []byte // the last one's body
+	// Served has what each reply was said to have used, in order; refusals have none.
+	Served []model.Usage
 }
 
 var _ http.Handler = (*Server)(nil)
@@ -100,7 +102,15 @@ func (s *Server) Close() { s.close() }
 func (s *Server) Seen() Seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.seen
+	seen := s.seen
+	seen.Served = slices.Clone(seen.Served)
+	return seen
+}
+
+func (s *Server) served(u model.Usage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen.Served = append(s.seen.Served, u)
 }
 
 func (s *Server) note(body []byte) {
@@ -211,6 +221,7 @@ func (s *Server) reply(p protocol) http.Handler {
 				return
 			}
 		}
+		s.served(turn.Reply.Usage)
 		a := answer{ask: in, reply: turn.Reply, created: time.Now().Unix()}
 		a.thought, a.proof = s.signed.sign(in, turn)
 		if in.stream {
