@@ -17,7 +17,7 @@ import (
 	"github.com/rein-sh/rein/egress/vault"
 )
 
-const reasonClosed = "nobody keeps the budget of this sandbox's requests to models"
+const reasonClosed = "the owner of this sandbox that had it has gone, or there was none"
 
 // maxEndedError bounds what is said of an end, in bytes.
 const maxEndedError = 200

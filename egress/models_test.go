@@ -218,4 +218,3 @@ func TestModelsOfEveryAPI(t *testing.T) {
 		}
 	}
 }
-

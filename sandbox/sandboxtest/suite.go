@@ -66,7 +66,7 @@ type Case struct {
 // Cases returns all rows, in the order they are run.
 func Cases() []Case {
 	return slices.Concat(execCases(), treeCases(), callCases(), outputCases(), fileCases(),
-		confineCases(), lifecycleCases(), endCases(), pauseCases(), sessionCases(), isolationCases(), networkCases(), policyCases(), limitCases())
+		confineCases(), lifecycleCases(), endCases(), pauseCases(), sessionCases(), isolationCases(), networkCases(), policyCases(), modelCases(), limitCases())
 }
 
 // Check reports what is wrong with rows: an unknown capability, a name that is
