@@ -11,17 +11,13 @@ import (
 	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/egress/policy"
 	"github.com/rein-sh/rein/egress/vault"
+	"github.com/rein-sh/rein/wrap/layer"
 )
 
 var (
 	recipeName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 	methodName   = regexp.MustCompile(`^[A-Z]{3,16}$`)
-	// What npm allows of names of packages, and no other first character.
-	// https://docs.npmjs.com/cli/v11/configuring-npm/package-json#name
-	packageName = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._~-]*/)?[a-z0-9][a-z0-9._~-]*$`)
-	exact       = regexp.MustCompile(`^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(-[0-9A-Za-z.-]{1,64})?$`)
-	least       = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9}){0,2}$`)
 )
 
 // Check reports everything of a recipe that makes no sense or must not be, as
@@ -79,17 +75,17 @@ func (c *checker) install(i *Install) {
 	if i == nil {
 		return
 	}
-	if !packageName.MatchString(i.Package) || len(i.Package) > 214 {
+	if !layer.IsName(i.Package) {
 		c.fault("install.package", "such as @openai/codex", "%q is no package of npm", i.Package)
 	}
-	if i.Version != "" && !exact.MatchString(i.Version) {
+	if i.Version != "" && !layer.IsVersion(i.Version) {
 		c.fault("install.version", "write one such as 1.2.3, or leave it out for the newest", "%q is no version, or more than one", i.Version)
 	}
-	if i.Node != "" && !least.MatchString(i.Node) {
+	if i.Node != "" && !layer.IsLeast(i.Node) {
 		c.fault("install.node", "such as 20 or 20.11.0", "%q is no version of Node.js", i.Node)
 	}
 	for n, name := range i.Scripts {
-		if !packageName.MatchString(name) {
+		if !layer.IsName(name) {
 			c.fault(fmt.Sprintf("install.scripts[%d]", n), "name the package whose script it is", "%q is no package of npm", name)
 		}
 	}
@@ -301,7 +297,7 @@ var kept = []string{DefaultWork, "/proc", "/sys", "/dev", "/run/rein", "/.rein",
 const DefaultWork = "/workspace"
 
 // LayerDir is where a layer is inside.
-const LayerDir = "/opt/rein/agent"
+const LayerDir = layer.At
 
 // placeable is why no file can be placed at p; empty when one can.
 func placeable(p string) string {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/rein-sh/rein/internal/spelling"
+	"github.com/rein-sh/rein/wrap/layer"
 )
 
 //go:embed recipes/*.yaml
@@ -210,4 +211,9 @@ func literal(texts []string) []string {
 		}
 	}
 	return out
+}
+
+// Layer is the package as the store of layers takes it.
+func (i Install) Layer() layer.Package {
+	return layer.Package{Name: i.Package, Version: i.Version, Scripts: i.Scripts, Node: i.Node}
 }

@@ -49,14 +49,8 @@ func (o opening) onto(d policy.Document) (policy.Document, error) {
 		alone.Bundles = append(alone.Bundles, name)
 	}
 	for _, text := range o.allow {
-		r, err := parseTarget(text)
+		r, err := targetOf("--allow "+text, text)
 		if err != nil {
-			return d, usage(hintOf(err), "--allow %s: %s", text, err)
-		}
-		if err := unspoken(r); err != nil {
-			return d, usage(hintOf(err), "--allow %s: %s", text, err)
-		}
-		if err := judged("--allow "+text, policy.Document{Origin: policy.OriginHost, Rules: []policy.Rule{r}}); err != nil {
 			return d, err
 		}
 		alone.Rules = append(alone.Rules, r)
@@ -68,6 +62,24 @@ func (o opening) onto(d policy.Document) (policy.Document, error) {
 		d.Rules = slices.Concat(d.Rules, alone.Rules)
 	}
 	return d, nil
+}
+
+// targetOf is the rule that a target comes to, said by that.
+func targetOf(said, text string) (policy.Rule, error) {
+	r, err := parseTarget(text)
+	if err == nil {
+		err = unspoken(r)
+	}
+	if err != nil {
+		return r, usage(hintOf(err), "%s: %s", said, err)
+	}
+	return r, judged(said, policy.Document{Origin: policy.OriginHost, Rules: []policy.Rule{r}})
+}
+
+// judgeTarget is targetOf for who has a place of its own to say.
+func judgeTarget(text string) (hint string, err error) {
+	_, err = targetOf(text, text)
+	return hintOf(err), err
 }
 
 // judged is why a policy, said by that, makes no sense.

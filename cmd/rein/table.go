@@ -157,7 +157,7 @@ func loadScript(path string) (*script.Script, error) {
 
 // known is what a configuration may name.
 func known() config.Known {
-	k := config.Known{Presets: presetNames(), Runtimes: local.Runtimes()}
+	k := config.Known{Presets: presetNames(), Runtimes: local.Runtimes(), Target: judgeTarget}
 	for _, p := range providers {
 		k.Providers = append(k.Providers, p.name)
 	}

@@ -26,6 +26,7 @@ type Config struct {
 	Prices    map[string]Price  `json:"prices,omitempty" jsonschema:"what models cost, by VENDOR/MODEL, before the published prices"`
 	Egress    Egress            `json:"egress,omitzero" jsonschema:"this host's way to the network"`
 	Images    Images            `json:"images,omitzero" jsonschema:"OCI images that targets may name, and where they are kept"`
+	Agents    Agents            `json:"agents,omitzero" jsonschema:"how command-line agents are installed for rein wrap"`
 	Limits    Limits            `json:"limits,omitzero" jsonschema:"the brakes of every run; a flag wins over them"`
 	Context   Context           `json:"context,omitzero" jsonschema:"what of the conversation a model is sent"`
 	Search    bool              `json:"search,omitempty" jsonschema:"give the model the search tool: matching lines of one file with their numbers, also of long output that was spilled"`

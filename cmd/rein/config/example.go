@@ -128,6 +128,12 @@ targets:
 #   insecure: [registry.internal:5000]   # spoken to without TLS
 #   dir: /var/cache/rein-images          # instead of ~/.cache/rein/images
 
+# Command-line agents for rein wrap: docs/wrap.md.
+# agents:
+#   registry: https://npm.example.com/   # instead of npm's own
+#   allow: ["192.0.2.0/24:443/tls"]      # what an installation may reach besides
+#   dir: /var/cache/rein-agents          # instead of ~/.cache/rein/agents
+
 # The brakes. Whatever stops a run names the flag that raises it.
 limits:
   preset: standard        # or quick, long

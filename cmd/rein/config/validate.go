@@ -25,6 +25,8 @@ type Known struct {
 	Vendors   []string
 	Presets   []string
 	Runtimes  []string // of the provider local, besides paths
+	// Target judges what --allow would take. Nil judges nothing.
+	Target func(text string) (hint string, err error)
 }
 
 // DefaultTarget and DefaultVendor fill what a target or the command line leaves out.
@@ -75,6 +77,7 @@ func Validate(f *File, known Known) error {
 	v.egress(c.Egress)
 	v.tools(c.Tools, c.Search)
 	v.images(c.Images)
+	v.agents(c.Agents, known)
 	v.telemetry(c.Telemetry)
 	v.absolute("programs.execd", c.Programs.Execd)
 	v.absolute("programs.gvisor", c.Programs.GVisor)

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/wrap/layer"
+)
+
+// openLayers opens the store of agents' programs.
+func (a *app) openLayers(c *caged) (*layer.Layers, error) {
+	cache, err := a.env.cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	state, err := a.env.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	o := layer.Options{Dir: filepath.Join(cache, "agents"), Records: filepath.Join(state, "sandboxes"), Registry: c.file.Config.Agents.Registry,
+		Remove: "rm -rf " + filepath.Join(cache, "agents")}
+	for _, text := range c.file.Config.Agents.Allow {
+		r, err := parseTarget(text)
+		if err != nil {
+			return nil, usage(hintOf(err), "agents: allow: %s: %s", text, err)
+		}
+		o.Allow = append(o.Allow, r)
+	}
+	return layer.Open(o)
+}
+
+// installed has the agent's layer in the sandbox's spec. It is in use until rein
+// ends.
+func (a *app) installed(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, info *run.AgentInfo) (*run.AgentInfo, string, error) {
+	layers, err := a.openLayers(c)
+	if err != nil {
+		return nil, "", err
+	}
+	i := c.recipe.Install
+	l, err := layers.Get(ctx, layer.Package{Name: i.Package, Version: i.Version, Update: c.update, Scripts: i.Scripts, Node: i.Node},
+		layer.Target{Provider: provider, Spec: *spec}, a.sayInstall)
+	if err != nil {
+		if e, ok := errors.AsType[*layer.Error](err); ok && (e.Kind == layer.KindInvalid || e.Kind == layer.KindNode) {
+			return nil, "", usage(e.Hint(), "%s", err)
+		}
+		return nil, "", err
+	}
+	a.layers = append(a.layers, l)
+	if program := c.recipe.Command[0]; !l.Has(program) {
+		return nil, "", usage("check command: of the recipe", "%s %s has no program %s", l.Package, l.Version, program)
+	}
+	spec.Mounts = append(spec.Mounts, l.Mount())
+	info.Package, info.Version, info.Layer = l.Package, l.Version, l.Digest
+	return info, l.Bin(), nil
+}
+
+// sayInstall shows an installation, a line for each thing that happens.
+func (a *app) sayInstall(p layer.Progress) {
+	what := map[layer.Stage]string{
+		layer.StageWait: "waiting for another rein that installs it", layer.StageSandbox: "making a sandbox for the installation",
+		layer.StageInstall: "installing", layer.StageScripts: "running the install scripts that its recipe names", layer.StageDone: "installed",
+	}[p.Stage]
+	if what != "" {
+		a.note("%-8s %s %s", "agent", what, cleanLine(p.Package))
+	}
+}
