@@ -103,7 +103,7 @@ func checkRequest(t *testing.T, r *Request) {
 	var capped bool
 	for i := range d.values {
 		switch string(d.name(i)) {
-		case "max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens":
+		case "max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens": // the last but one is Gemini's, too
 			n, ok := d.number(i)
 			capped = capped || ok && n <= 5
 		}

@@ -1,5 +1,7 @@
 package inference
 
+import "strings"
+
 func (j *judge) generation(i int) error {
 	if j.config = i; j.kind(i) == 'n' {
 		return nil
@@ -9,12 +11,12 @@ func (j *judge) generation(i int) error {
 	}
 	twins := map[string]bool{}
 	for m := range j.each(i) {
-		name := folded(j.name(m))
-		judged, ok := camel[name]
-		if !ok || twins[name] {
+		judged, ok := spellings[string(j.name(m))]
+		twin := folded(j.name(m))
+		if !ok || twins[twin] {
 			return refuse(RefuseForm, "the generation config has the member "+quoted(j.name(m))+", which is not known to be harmless, or twice")
 		}
-		twins[name] = true
+		twins[twin] = true
 		if judged != nil {
 			if err := judged(j, m); err != nil {
 				return err
@@ -24,12 +26,16 @@ func (j *judge) generation(i int) error {
 	return nil
 }
 
-// camel are the members of the generation config in any spelling: a name of
-// protocol buffers may be written in two ways, and the vendor refuses all others.
-var camel = func() map[string]rule {
+// spellings are the members of the generation config in both spellings that
+// readers of protocol buffers' JSON take.
+var spellings = func() map[string]rule {
 	out := map[string]rule{}
 	for name, r := range generation {
-		out[folded([]byte(name))] = r
+		snake := name
+		for c := 'A'; c <= 'Z'; c++ {
+			snake = strings.ReplaceAll(snake, string(c), "_"+string(c+'a'-'A'))
+		}
+		out[name], out[snake] = r, r
 	}
 	return out
 }()

@@ -156,6 +156,8 @@ func TestReadRefuses(t *testing.T) {
 		{gemini, form, `{"generationConfig":{},"generation_config":{"maxOutputTokens":9}}`},
 		{gemini, form, `{"generationConfig":{"maxOutputTokens":9,"max_output_tokens":10}}`},
 		{gemini, form, `{"generationConfig":{"candidateCount":2}}`},
+		{gemini, form, `{"generationConfig":{"maxoutputtokens":2}}`},
+		{gemini, form, `{"GenerationConfig":{"maxOutputTokens":2}}`},
 		{gemini, form, `{"generationConfig":{"modelSelectionConfig":{}}}`},
 		{gemini, price, `{"generationConfig":{"responseModalities":["IMAGE"]}}`},
 		{gemini, form, `{"model":"models/other"}`},
