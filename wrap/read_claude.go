@@ -17,6 +17,7 @@ type claude struct {
 	last   string          // the id of the last call
 	lastOK bool            // it had a result that is no error
 	words  string          // the last error that was told of before a result
+	status int             // of the answer that it was
 }
 
 type claudeEvent struct {
@@ -74,6 +75,7 @@ func (c *claude) event(line []byte, r *Reading) ([]Activity, bool) {
 	switch e.Type {
 	case "system":
 		if e.Subtype == "api_retry" {
+			c.status = e.ErrorStatus
 			c.words = fmt.Sprintf("the model's API answered with status %d: %s", e.ErrorStatus, strings.Trim(string(e.Error), `"`))
 			return told("error", c.words), true
 		}
@@ -195,11 +197,10 @@ func (c *claude) end(code int, stderr []string, r *Reading) {
 	if c.ended || code == 0 {
 		return
 	}
-	text := lastWords(stderr)
-	if text == "" {
-		text = c.words
-	}
-	if text != "" {
+	switch text := lastWords(stderr); {
+	case c.words != "":
+		r.Failure = failure(c.status, c.words)
+	case text != "":
 		r.Failure = failure(0, text)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/internal/modelserver"
+	"github.com/rein-sh/rein/model"
 	"github.com/rein-sh/rein/secret"
 	"github.com/spf13/cobra"
 )
@@ -25,7 +26,7 @@ Messages and Google's generateContent:
   rein run --model anthropic/demo --base-url http://127.0.0.1:8089 --price 0,0 ...
 
 It prints the base URL for each vendor on stdout once it listens, and ends with
-SIGINT or SIGTERM.`
+SIGINT or SIGTERM: then it says how much it served.`
 
 func (a *app) modelServerCommand() *cobra.Command {
 	var listen, keyEnv string
@@ -84,5 +85,12 @@ func (a *app) serve(ctx context.Context, address string, handler *modelserver.Se
 	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
-	return err
+	served := handler.Seen().Served
+	var total model.Usage
+	for _, u := range served {
+		total.Input, total.CachedInput, total.Output = total.Input+u.Input, total.CachedInput+u.CachedInput, total.Output+u.Output
+	}
+	_, wrote := fmt.Fprintf(a.out, "served %d replies: %d input tokens, %d of them cached, %d output tokens\n",
+		len(served), total.Input, total.CachedInput, total.Output)
+	return errors.Join(err, wrote)
 }

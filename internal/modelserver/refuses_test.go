@@ -69,7 +69,7 @@ func TestRefusesOnEveryWire(t *testing.T) {
 		{"call at the end", gemini, `{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f"}}]}]}`, "number of function response parts"},
 		{"call first", gemini, `{"contents":[{"role":"model","parts":[{"functionCall":{"name":"f"}}]}]}`, "immediately after a user turn"},
 		{"another's response", gemini, `{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f"}}]},{"role":"user","parts":[{"functionResponse":{"name":"g","response":{}}}]}]}`, "does not answer"},
-		{"method", "/v1beta/models/demo:countTokens", `{}`, "no method countTokens"},
+		{"method", "/v1beta/models/demo:embedContent", `{}`, "no method embedContent"},
 		{"stream of an array", "/v1beta/models/demo:streamGenerateContent", `{}`, "only alt=sse"},
 	}
 	for _, tt := range tests {

@@ -79,10 +79,18 @@ func New(s *script.Script, opts Options) *Server {
 		srv.mux.Handle("POST "+prefix+"/chat/completions", srv.reply(chat{}))
 		srv.mux.Handle("POST "+prefix+"/responses", srv.reply(responses{}))
 		srv.mux.Handle("POST "+prefix+"/messages", srv.reply(messages{}))
+		srv.mux.Handle("POST "+prefix+"/messages/count_tokens", srv.counted(messages{}, "input_tokens"))
 		srv.mux.HandleFunc("GET "+prefix+"/models", srv.list)
 	}
+	replies, counts := srv.reply(gemini{}), srv.counted(gemini{}, "totalTokens")
 	for _, prefix := range []string{"/v1beta", "/v1"} {
-		srv.mux.Handle("POST "+prefix+"/models/{call}", srv.reply(gemini{}))
+		srv.mux.HandleFunc("POST "+prefix+"/models/{call}", func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.PathValue("call"), ":countTokens") {
+				counts.ServeHTTP(w, r)
+				return
+			}
+			replies.ServeHTTP(w, r)
+		})
 	}
 	srv.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusNotFound, object{"error": object{
@@ -230,6 +238,23 @@ func (s *Server) reply(p protocol) http.Handler {
 		} else {
 			s.whole(w, r, p.whole(a), turn.Fault)
 		}
+	})
+}
+
+// counted answers how many tokens a request has: one for every four bytes. No reply
+// is given, and nothing is checked but the key.
+func (s *Server) counted(p protocol, field string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.allowed(r) {
+			p.refuse(w, refusal{kind: model.KindAuth})
+			return
+		}
+		n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, MaxBody))
+		if err != nil {
+			p.refuse(w, *invalid("%s", err))
+			return
+		}
+		writeJSON(w, http.StatusOK, object{field: (n + 3) / 4})
 	})
 }
 
