@@ -12,16 +12,19 @@ import (
 
 // openLayers opens the store of agents' programs.
 func (a *app) openLayers(c *caged) (*layer.Layers, error) {
-	cache, err := a.env.cacheDir()
-	if err != nil {
-		return nil, err
+	dir := c.file.Config.Agents.Dir
+	if dir == "" {
+		cache, err := a.env.cacheDir()
+		if err != nil {
+			return nil, err
+		}
+		dir = filepath.Join(cache, "agents")
 	}
 	state, err := a.env.stateDir()
 	if err != nil {
 		return nil, err
 	}
-	o := layer.Options{Dir: filepath.Join(cache, "agents"), Records: filepath.Join(state, "sandboxes"), Registry: c.file.Config.Agents.Registry,
-		Remove: "rm -rf " + filepath.Join(cache, "agents")}
+	o := layer.Options{Dir: dir, Records: filepath.Join(state, "sandboxes"), Registry: c.file.Config.Agents.Registry}
 	for _, text := range c.file.Config.Agents.Allow {
 		r, err := parseTarget(text)
 		if err != nil {

@@ -1,7 +1,6 @@
 package layer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,8 +133,9 @@ func (l *Layers) Verify(ctx context.Context, name string) error {
 }
 
 func (l *Layers) changed(name string, r *record, err error) error {
+	dir := l.at("layers", name)
 	return &Error{Kind: KindChanged, Op: "use", Subject: r.Package + "@" + r.Version, Err: fmt.Errorf("the layer %s is not what was installed: %w", name, err),
-		Advice: "remove it, and it is installed again: " + cmp.Or(l.o.Remove, "chmod -R u+w and rm -r") + " " + map[bool]string{true: l.at("layers", name), false: name}[l.o.Remove == ""]}
+		Advice: fmt.Sprintf("remove it, and it is installed again: chmod -R u+w %s && rm -r %[1]s", dir)}
 }
 
 // older reports whether a version is below the least one, which may be empty.

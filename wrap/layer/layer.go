@@ -114,9 +114,7 @@ type Options struct {
 	// Wall is how long an installation may take, the sandbox's end with it; 10 minutes
 	// unless set.
 	Wall time.Duration
-	// Remove is the command by which people remove a layer, for hints.
-	Remove string
-	Now    func() time.Time // the clock; nil is time.Now
+	Now  func() time.Time // the clock; nil is time.Now
 }
 
 // Limits bound a tree. Each is enforced before what it counts is written.
