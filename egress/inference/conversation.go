@@ -106,7 +106,7 @@ func (j *judge) said(in, i int) error {
 // a list of some, or an object that has it.
 func (j *judge) places(in, i int, m meaning) error {
 	switch {
-	case j.kind(i) == '"' && m == thing && j.is(j.member(in, "type"), "text"): // as it is
+	case j.kind(i) == '"' && string(j.name(i)) == "data" && j.is(j.member(in, "type"), "text"): // as it is
 		return nil
 	case j.kind(i) == '"':
 		return j.place(i, m == place)

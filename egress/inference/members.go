@@ -28,12 +28,13 @@ var members = map[API]map[string]rule{
 		"thinking": nil, "thinking_budget": nil, "tool_stream": nil, "top_k": nil, "vl_high_resolution_images": nil,
 	},
 	Responses: {
-		"model": (*judge).model, "input": (*judge).conversation, "tools": (*judge).tools,
+		"model": (*judge).model, "input": (*judge).conversation, "instructions": (*judge).conversation,
+		"tools":  (*judge).tools,
 		"stream": (*judge).stream, "max_output_tokens": (*judge).cap,
 		"service_tier": (*judge).tier, "background": hosted, "context_management": hosted, "conversation": hosted,
 		"previous_response_id": hosted, "prompt": hosted, "moderation": hosted,
 
-		"access_programs": nil, "client_metadata": nil, "image": nil, "include": nil, "instructions": nil,
+		"access_programs": nil, "client_metadata": nil, "image": nil, "include": nil,
 		"max_tool_calls": nil, "metadata": nil, "parallel_tool_calls": nil, "prompt_cache_key": nil,
 		"prompt_cache_options": nil, "prompt_cache_retention": nil, "reasoning": nil, "safety_identifier": nil,
 		"store": nil, "stream_options": nil, "temperature": nil, "text": nil, "tool_choice": nil,

@@ -2,6 +2,7 @@ package inference_test
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -80,6 +81,8 @@ func TestReadRefuses(t *testing.T) {
 		{chat, model, `{"model":"other","messages":[]}`},
 		{chat, model, `{"messages":[]}`},
 		{chat, model, `{"model":7,"messages":[]}`},
+		{chat, model, `{"model":"n-search-preview","messages":[]}`},
+		{chat, model, `{"model":"n-4:online","messages":[]}`},
 		{chat, form, `{"model":"m","model":"m"}`},
 		{chat, form, `{"model":"m","mode\u006c":"other"}`},
 		{chat, form, `{"model":"m","Model":"other"}`},
@@ -174,6 +177,101 @@ func TestReadRefuses(t *testing.T) {
 			}
 			if strings.Contains(refusal.Reason, "x.example") {
 				t.Errorf("the reason says what the request says: %q", refusal.Reason)
+			}
+		})
+	}
+}
+
+func TestTakes(t *testing.T) {
+	t.Parallel()
+	thinks, err := read(t, inference.Messages, `{"model":"m","max_tokens":32000,"thinking":{"type":"enabled","budget_tokens":31999}}`, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	interleaved := http.Header{"Anthropic-Beta": {"a-1,interleaved-thinking-2025-05-14"}}
+	if thinks.Takes(31999, nil) || !thinks.Takes(32000, nil) || !thinks.Takes(40000, nil) || !thinks.Takes(500, interleaved) {
+		t.Error("of a request that thinks the cap must be above its budget, unless it is interleaved")
+	}
+	short, err := read(t, inference.Messages, `{"model":"m","max_tokens":1000,"thinking":{"type":"enabled","budget_tokens":31999}}`, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !short.Takes(1000, nil) {
+		t.Error("what the client has set itself is not the budget's doing")
+	}
+	other, err := read(t, inference.Responses, `{"model":"m"}`, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Takes(15, nil) || !other.Takes(16, interleaved) {
+		t.Error("Responses take 16 tokens or more")
+	}
+}
+
+func TestReadByRules(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		api   inference.API
+		rules inference.Rules
+		body  string
+		want  inference.RefusalCode // empty: none
+	}{
+		{"no models", inference.Chat, inference.Rules{}, `{"model":"m"}`, inference.RefuseModel},
+		{"a search model by name", inference.Chat, inference.Rules{Models: []string{"m-search"}}, `{"model":"m-search"}`, ""},
+		{"hosted", inference.Messages, inference.Rules{Models: []string{"*"}, Hosted: []string{"web_search_*"}},
+			`{"model":"m","max_tokens":1,"tools":[{"type":"web_search_20250305","name":"web_search"}],"messages":[{"role":"assistant","content":[{"type":"server_tool_use","input":{}},
+			{"type":"web_search_tool_result","content":[{"type":"web_search_result","url":"http://x.example"}]}]}]}`, ""},
+		{"another hosted", inference.Messages, inference.Rules{Models: []string{"*"}, Hosted: []string{"web_search_*"}},
+			`{"model":"m","max_tokens":1,"tools":[{"type":"web_fetch_20250910","name":"web_fetch"}]}`, inference.RefuseHosted},
+		{"a hosted tool with another model", inference.Messages, inference.Rules{Models: []string{"m"}, Hosted: []string{"advisor_*"}},
+			`{"model":"m","max_tokens":1,"tools":[{"type":"advisor_20260301","name":"a","model":"other"}]}`, inference.RefuseModel},
+		{"a hosted tool that is elsewhere", inference.Responses, inference.Rules{Models: []string{"m"}, Hosted: []string{"mcp"}},
+			`{"model":"m","tools":[{"type":"mcp","server_url":"https://x.example"}]}`, inference.RefuseURL},
+		{"Gemini's hosted", inference.Gemini, inference.Rules{Models: []string{"m"}, Hosted: []string{"googleSearch"}}, `{"tools":[{"googleSearch":{}}]}`, ""},
+		{"URLs", inference.Chat, inference.Rules{Models: []string{"m"}, URLs: true},
+			`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x.example/a.png"}}]}]}`, ""},
+		{"URLs of no web", inference.Chat, inference.Rules{Models: []string{"m"}, URLs: true},
+			`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]}`, inference.RefuseHosted},
+		{"dearer", inference.Messages, inference.Rules{Models: []string{"m"}, Dearer: true}, `{"model":"m","max_tokens":1,"speed":"fast","cache_control":{"type":"ephemeral","ttl":"1h"}}`, ""},
+		{"a new member", inference.Chat, inference.Rules{Models: []string{"m"}, Members: []string{"new"}}, `{"model":"m","new":{"a":1}}`, ""},
+		{"a new member that is an old one", inference.Chat, inference.Rules{Models: []string{"m"}, Members: []string{"Max_Tokens"}}, `{"model":"m","Max_Tokens":9}`, inference.RefuseForm},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := read(t, test.api, test.body, test.rules)
+			if refusal, ok := errors.AsType[*inference.Refusal](err); ok != (test.want != "") || ok && refusal.Code != test.want {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestReadRefusesTargets(t *testing.T) {
+	for _, test := range []struct {
+		api  inference.API
+		path string
+		kind string
+		want inference.RefusalCode
+	}{
+		{inference.Gemini, "/v1beta/models/other:generateContent", "application/json", inference.RefuseModel},
+		{inference.Gemini, "/v1beta/tunedModels/m:generateContent", "application/json", inference.RefuseModel},
+		{inference.Gemini, "/v1beta/models/%6d:generateContent", "application/json", inference.RefuseModel},
+		{inference.Gemini, "/v1beta/models/m:embedContent", "application/json", inference.RefuseForm},
+		{inference.Gemini, "/v1beta/models/m:generateContent?$httpMethod=DELETE", "application/json", inference.RefuseForm},
+		{inference.Gemini, "/v1beta/models/m:streamGenerateContent?alt=sse&alt=json", "application/json", inference.RefuseForm},
+		{inference.Gemini, "/v1beta/models/m:streamGenerateContent?alt=media", "application/json", inference.RefuseForm},
+		{inference.Chat, "/v1/chat/completions?a=b", "application/json", inference.RefuseForm},
+		{inference.Messages, "/v1/messages?beta=%zz", "application/json", inference.RefuseForm},
+		{inference.Messages, "/v1/messages", "application/x-www-form-urlencoded", inference.RefuseForm},
+		{inference.Messages, "/v1/messages", "application/json; charset=utf-16", inference.RefuseForm},
+		{inference.Messages, "/v1/messages", "", inference.RefuseForm},
+		{"other", "/v1/messages", "application/json", inference.RefuseForm},
+	} {
+		t.Run(test.path+" "+test.kind, func(t *testing.T) {
+			t.Parallel()
+			_, err := inference.Read(inference.Call{API: test.api}, test.path, test.kind, []byte(`{}`), open)
+			if refusal, ok := errors.AsType[*inference.Refusal](err); !ok || refusal.Code != test.want {
+				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"mime"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -15,8 +16,7 @@ type Request struct {
 	// Output is the cap that the client has set, in tokens; 0: none.
 	Output int64
 	// Least is the smallest cap with which the vendor takes the request, at least
-	// 1: Anthropic refuses one that is not above thinking.budget_tokens, and OpenAI
-	// one of Responses below 16. With less left, the request must not be sent.
+	// 1; but see Takes.
 	Least int64
 	// Free: it counts tokens, costs nothing, and Body does not change it.
 	Free bool
@@ -25,6 +25,24 @@ type Request struct {
 	caps []limit // where the cap is, or is put
 	flip []edit  // has a stream say its usage
 	talk talk
+}
+
+// Takes reports whether the vendor takes the request, whose fields are header, with
+// a cap of most tokens: Anthropic refuses one that is not above
+// thinking.budget_tokens, and OpenAI one of Responses below 16. Where it does not, the
+// request must not be sent: what is left of the budget does not do.
+//
+// With interleaved thinking the budget is that of several answers, and may be above
+// the cap (docs.anthropic.com/en/docs/build-with-claude/extended-thinking).
+func (r *Request) Takes(most int64, header http.Header) bool {
+	if r.API == Messages {
+		for _, field := range header.Values("Anthropic-Beta") {
+			if strings.Contains(field, "interleaved-thinking-") {
+				return most >= 1
+			}
+		}
+	}
+	return most >= r.Least || r.Output > 0 && r.Output <= most
 }
 
 // Read judges the body of a request of call.API, which has been decompressed.
@@ -138,8 +156,17 @@ func listed(patterns []string, name string) bool {
 	})
 }
 
+// searching are parts of names of models that search the web without being asked
+// to, by OpenAI, OpenRouter and Perplexity. A pattern with * is not taken to mean
+// them.
+var searching = []string{"-search", "deep-research", ":online", "sonar"}
+
 func (j *judge) isModel(name string) error {
-	if name == "" || !listed(j.rules.Models, name) {
+	patterns := j.rules.Models
+	if slices.ContainsFunc(searching, func(part string) bool { return strings.Contains(name, part) }) {
+		patterns = slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return strings.HasSuffix(p, "*") })
+	}
+	if name == "" || !listed(patterns, name) {
 		return refuse(RefuseModel, "the model "+quoted(name)+" is none that this run may ask")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash"
 	"hash/maphash"
 	"math/bits"
 	"strings"
@@ -133,7 +134,7 @@ type weigher struct {
 	// turning: ids, proofs and thoughts are left out, which differ where the same
 	// is said again; and what is written goes to said.
 	turning bool
-	said    bytes.Buffer
+	said    hash.Hash
 }
 
 func (w *weigher) piece(i int) piece {
@@ -163,21 +164,19 @@ func (w *weigher) turn(at []int, items []piece) string {
 	for first > 0 && items[first-1].reply {
 		first--
 	}
-	w.turning = true
-	w.said.Reset()
+	w.turning, w.said = true, sha256.New()
 	for _, i := range at[first:] {
 		w.walk(i, i)
 	}
 	w.turning = false
-	sum := sha256.Sum256(w.said.Bytes())
-	return hex.EncodeToString(sum[:16])
+	return hex.EncodeToString(w.said.Sum(nil)[:16])
 }
 
 // write hashes a part as it is written.
 func (w *weigher) write(p []byte) {
 	if w.turning {
-		w.said.Write(p)
-		w.said.WriteByte('\n')
+		_, _ = w.said.Write(p)
+		_, _ = w.said.Write([]byte{'\n'})
 		return
 	}
 	_, _ = w.hash.Write(p)
