@@ -114,3 +114,24 @@ func TestCountTokens(t *testing.T) {
 		t.Errorf("seen %+v", seen)
 	}
 }
+
+// A harness may speak in the middle of a conversation, where it says that it does.
+func TestSystemMessages(t *testing.T) {
+	t.Parallel()
+	sc, err := script.Load([]byte("steps: [{text: done}]"), "s.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := modelserver.New(sc, modelserver.Options{})
+	for beta, want := range map[string]int{"": http.StatusBadRequest, "effort-2025-11-24,mid-conversation-system-2026-04-07": http.StatusOK} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/messages",
+			strings.NewReader(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"go"},{"role":"system","content":"be brief"}]}`))
+		r.Header.Set("Anthropic-Version", "2023-06-01")
+		r.Header.Set("Anthropic-Beta", beta)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%q: %d %s", beta, w.Code, w.Body)
+		}
+	}
+}

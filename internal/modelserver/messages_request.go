@@ -86,10 +86,14 @@ func (messages) read(r *http.Request, body []byte) (*ask, *refusal) {
 	open := map[string]string{} // id → tool of calls without their result
 	for i, m := range in.Messages {
 		var bad *refusal
-		switch m.Role {
-		case "user":
+		switch {
+		case m.Role == "system" && strings.Contains(r.Header.Get("Anthropic-Beta"), "mid-conversation-system"):
+			for _, b := range m.Content {
+				a.req.System += "\n\n" + b.Text
+			}
+		case m.Role == "user":
 			bad = a.user(m.Content, open, i)
-		case "assistant":
+		case m.Role == "assistant":
 			bad = a.assistant(m.Content, open, i)
 		default:
 			bad = invalid("messages.%d.role: Input should be 'user' or 'assistant'", i)
