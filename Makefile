@@ -73,6 +73,10 @@ test-clients: build
 test-vault: build
 	@scripts/test-vault.sh
 
+# The command-line agents themselves, from npm, in the cage.
+test-agents: build
+	@scripts/test-agents.sh
+
 # Against a real OpenSandbox server, which is installed and started for it.
 test-opensandbox: build
 	@scripts/test-opensandbox.sh

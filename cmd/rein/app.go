@@ -17,6 +17,7 @@ import (
 	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/internal/spelling"
 	"github.com/rein-sh/rein/secret"
+	"github.com/rein-sh/rein/wrap/layer"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -36,6 +37,7 @@ type app struct {
 	keyless      bool           // nobody is asked anything: keys are not read
 	providerKeys []secret.Value // those read so far
 	minted       minting        // those that are to be withdrawn
+	layers       []*layer.Layer // in use
 }
 
 const rootHelp = `rein runs an AI agent's tool calls inside a sandbox, under hard limits, and
@@ -52,7 +54,7 @@ from the directory you work in.`
 // command is the tree of commands, each in the file of its name.
 func (a *app) command() *cobra.Command {
 	root := group("rein", "run an agent's tool calls in a sandbox, under limits, with proof", rootHelp,
-		a.runCommand(), a.runsCommand(), a.sandboxCommand(), a.imageCommand(), a.probeCommand(), a.labCommand(), a.labProbeCommand(), a.egressCommand(),
+		a.runCommand(), a.wrapCommand(), a.runsCommand(), a.sandboxCommand(), a.imageCommand(), a.probeCommand(), a.labCommand(), a.labProbeCommand(), a.egressCommand(),
 		a.configCommand(), a.modelServerCommand(), a.custodianCommand(), a.versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = buildVersion().Version

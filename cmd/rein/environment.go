@@ -69,6 +69,15 @@ func (e environment) cacheDir() (string, error) {
 	return filepath.Join(d, "rein"), nil
 }
 
+// recipeDirs are where recipes of agents are, besides the built-in ones.
+func (e environment) recipeDirs() []string {
+	dirs := []string{"/etc/rein/agents"}
+	if home := e.configHome(); filepath.IsAbs(home) {
+		dirs = append(dirs, filepath.Join(home, "rein", "agents"))
+	}
+	return dirs
+}
+
 // output is one of the process's streams, and whether a person looks at it.
 type output struct {
 	io.Writer

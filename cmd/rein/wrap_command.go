@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -52,6 +54,7 @@ type wrapFlags struct {
 	login                   string
 	agentVersion            string
 	noInstall, headless     bool
+	update                  bool
 	agentOutput             bool
 	workspace               string
 	noWorkspace, noIgnore   bool
@@ -114,6 +117,7 @@ func (f *wrapFlags) flags(cmd *cobra.Command) {
 	fl.StringVar(&f.secret, "secret", "", "`NAME` of a secret of the configuration that is the model's key; one that a command makes is withdrawn at the end")
 	fl.StringVar(&f.login, "login", "", "`NAME` of another way to sign in than a key; --explain lists those of an agent")
 	fl.StringVar(&f.agentVersion, "agent-version", "", "`VERSION` of the agent's package (default the newest)")
+	fl.BoolVar(&f.update, "update", false, "ask the registry for the agent's newest version again")
 	fl.BoolVar(&f.noInstall, "no-install", false, "use the agent that the sandbox's image has")
 	fl.BoolVar(&f.headless, "headless", false, "without a terminal, also where there is one")
 	fl.BoolVar(&f.agentOutput, "agent-output", false, "print what the agent prints, masked, instead of the report")
@@ -129,8 +133,7 @@ func (f *wrapFlags) flags(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.ask, "ask", nil, "`WAYS` to a person who is asked where a rule says so, instead of the configured: terminal, webhook, socket")
 	fl.BoolVar(&f.keepOutput, "keep-output", false, "keep the full output of the agent with the run, masked")
 	fl.BoolVar(&f.asJSON, "json", false, "print the report as JSON")
-	limitFlags(cmd, &f.limits)
-	fl.Lookup("preset").Usage = strings.ReplaceAll(fl.Lookup("preset").Usage, "(default "+defaultPreset+")", "(default "+wrapPreset+")")
+	agentLimitFlags(cmd, &f.limits)
 	fl.Var(textValue[config.Price, *config.Price]{&f.price, "in,out"}, "price", "dollars per million tokens of the models, INPUT,OUTPUT[,CACHED[,CACHE_WRITE]]; instead of the configured and the published")
 }
 
@@ -150,6 +153,7 @@ type caged struct {
 	key    string // the name of the secret; empty: there is none
 	made   bool   // the key is made up: none was named
 	screen bool
+	update bool
 }
 
 // wrap runs an agent, or explains what that would be.
@@ -175,7 +179,7 @@ func (a *app) cage(cmd *cobra.Command, f *wrapFlags, agent string, args []string
 	if err != nil {
 		return nil, err
 	}
-	c := &caged{args: args}
+	c := &caged{args: args, update: f.update}
 	if c.file, err = a.load(dir); err != nil {
 		return nil, err
 	}
@@ -208,28 +212,27 @@ func saysHeadless(r wrap.Recipe, args []string) bool {
 	return len(args) > 0 && len(r.Headless.Args) > 0 && args[0] == r.Headless.Args[0]
 }
 
-// recipe finds an agent; any other name is a command that the sandbox has.
+// recipe finds an agent; with --no-install any other name is a command that the
+// sandbox has.
 func (a *app) recipe(agent string, f *wrapFlags) (wrap.Recipe, error) {
-	all, err := wrap.Recipes(a.env.recipeDirs()...)
-	if err != nil {
-		return wrap.Recipe{}, err
-	}
-	var names []string
-	for _, r := range all {
-		if r.Name == agent {
-			if f.agentVersion != "" && r.Install != nil {
-				install := *r.Install
-				install.Version = f.agentVersion
-				r.Install = &install
-			}
+	r, err := wrap.Find(agent, a.env.recipeDirs()...)
+	if unknown, ok := errors.AsType[*wrap.UnknownError](err); ok {
+		if f.noInstall {
+			r := wrap.Command([]string{agent})
+			r.Name = path.Base(agent)
 			return r, nil
 		}
-		names = append(names, r.Name)
+		return r, usage(unknown.Hint()+"; a command that the sandbox has is run with --no-install", "no agent %q is known", agent)
 	}
-	if !f.noInstall {
-		return wrap.Recipe{}, usage(cmp.Or(config.DidYouMean(agent, names), "")+"; a command that the sandbox has is run with --no-install", "no agent %q is known", agent)
+	if err != nil {
+		return r, err
 	}
-	return wrap.Command([]string{agent}), nil
+	if f.agentVersion != "" && r.Install != nil {
+		install := *r.Install
+		install.Version = f.agentVersion
+		r.Install = &install
+	}
+	return r, nil
 }
 
 // choose finds the vendor, the way to sign in and the model.

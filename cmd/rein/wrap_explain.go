@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/egress/policy"
@@ -88,8 +89,7 @@ func explain(c *caged, f *wrapFlags) (*explained, error) {
 		e.Receives = []string{"nobody"}
 	}
 	for _, s := range c.limits.List() {
-		switch l := s.Limit.Layer(); l {
-		case "run", "round":
+		if l := s.Limit.Layer(); l == "run" || s.Limit == budget.LimitSteps {
 			e.Limits = append(e.Limits, string(s.Limit)+" "+s.Value)
 		}
 	}

@@ -1,0 +1,45 @@
+package agents_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/rein-sh/rein/internal/modelserver"
+	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/secret"
+	"github.com/rein-sh/rein/wrap"
+)
+
+// failures provokes what can go wrong with an agent, and judges how its end is
+// told.
+func (p *place) failures(t *testing.T, a agent, runtime string) {
+	for _, f := range []struct {
+		name, script string
+		server       modelserver.Options
+		flags        []string
+		reasons      []run.Reason
+		kinds        []wrap.FailureKind
+	}{
+		{name: "bad key", script: "steps: [{text: hello}]", server: modelserver.Options{Key: secret.New("other", "another")},
+			reasons: []run.Reason{run.NoModel}, kinds: []wrap.FailureKind{wrap.BadKey}},
+		{name: "unknown model", script: "steps: [{text: hello}]", server: modelserver.Options{Models: []string{"none-of-these"}},
+			reasons: []run.Reason{run.NoModel}, kinds: []wrap.FailureKind{wrap.NoModel}},
+		{name: "forbidden", script: "steps: [{text: hello, faults: [{kind: forbidden}, {kind: forbidden}, {kind: forbidden}]}]",
+			reasons: []run.Reason{run.NeedsHuman, run.NoModel}, kinds: []wrap.FailureKind{wrap.NotAllowed, wrap.BadKey}},
+		{name: "wall clock", script: "steps: [{text: hello there, faults: [{kind: stall}, {kind: stall}, {kind: stall}]}]", flags: []string{"--max-wall-time", "20s"},
+			reasons: []run.Reason{run.OverBudget}},
+	} {
+		file := filepath.Join(t.TempDir(), "fault.yaml")
+		if err := os.WriteFile(file, []byte(f.script), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := p.wrap(t, a, runtime, file, f.server, f.flags...)
+		rep := r.report
+		if !slices.Contains(f.reasons, rep.Reason) || len(f.kinds) > 0 && !slices.Contains(f.kinds, wrap.FailureKind(rep.Agent.Failure)) {
+			t.Errorf("%s: %s", f.name, r)
+		}
+		t.Logf("%-9s %-7s %-22s %5.1f s, %s %s, exit code %d", a.name, runtime, f.name+":", r.took.Seconds(), rep.Reason, rep.Agent.Failure, value(rep.Agent.ExitCode))
+	}
+}
