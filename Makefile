@@ -1,7 +1,7 @@
 # make demo   builds rein and shows its main job in a sandbox: no key, no Docker
 # make test   everything a change must pass, with what it needs installed first
 # The rest:   build lint fmt readme example bench bench-peers stress fuzz
-#             evidence context property lab egress-abuse test-clients test-vault test-opensandbox verify clean
+#             evidence context property lab egress-abuse test-clients test-vault test-agents test-opensandbox verify clean
 
 GO      ?= go
 BINS    := bin/rein bin/rein-keep bin/rein-execd bin/rein-runsc
@@ -17,7 +17,7 @@ $(error LANG=$(LANG): the demo projects are sh, go and python)
 endif
 endif
 
-.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz evidence context property lab egress-abuse test-clients test-vault test-opensandbox verify clean FORCE
+.PHONY: build test lint fmt readme demo example bench bench-peers stress fuzz evidence context property lab egress-abuse test-clients test-vault test-agents test-opensandbox verify clean FORCE
 .DEFAULT_GOAL := build
 
 build: $(BINS)

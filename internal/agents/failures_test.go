@@ -26,9 +26,9 @@ func (p *place) failures(t *testing.T, a agent, runtime string) {
 			reasons: []run.Reason{run.NoModel}, kinds: []wrap.FailureKind{wrap.BadKey}},
 		{name: "unknown model", script: "steps: [{text: hello}]", server: modelserver.Options{Models: []string{"none-of-these"}},
 			reasons: []run.Reason{run.NoModel}, kinds: []wrap.FailureKind{wrap.NoModel}},
-		{name: "forbidden", script: "steps: [{text: hello, faults: [{kind: forbidden}, {kind: forbidden}, {kind: forbidden}]}]",
+		{name: "forbidden", script: "steps: [{text: hello, faults: [{kind: forbidden, times: 20}]}]",
 			reasons: []run.Reason{run.NeedsHuman, run.NoModel}, kinds: []wrap.FailureKind{wrap.NotAllowed, wrap.BadKey}},
-		{name: "wall clock", script: "steps: [{text: hello there, faults: [{kind: stall}, {kind: stall}, {kind: stall}]}]", flags: []string{"--max-wall-time", "20s"},
+		{name: "wall clock", script: "steps: [{text: hello there, faults: [{kind: stall, times: 20}]}]", flags: []string{"--max-wall-time", "20s"},
 			reasons: []run.Reason{run.OverBudget}},
 	} {
 		file := filepath.Join(t.TempDir(), "fault.yaml")
