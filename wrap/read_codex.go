@@ -5,11 +5,14 @@ import (
 	"fmt"
 )
 
-// codex reads "codex exec --json".
+// codex reads "codex exec --json". A turn in which the model declined ends well for
+// it, only without a word.
 type codex struct {
 	lastError string
 	failed    bool
-	refused   string
+	said      bool   // something in this turn
+	ended     bool   // the turn ended well
+	declined  string // the last call, when it was refused
 }
 
 type codexEvent struct {
@@ -44,10 +47,10 @@ func (c *codex) event(line []byte, r *Reading) ([]Activity, bool) {
 		return nil, true
 	case "turn.started":
 		r.Turns++
-		r.Finished, c.failed = false, false
+		r.Finished, c.failed, c.said, c.ended, c.declined = false, false, false, false, ""
 		return nil, true
 	case "turn.completed":
-		r.Finished = true
+		c.ended, r.Finished = true, c.said && c.declined == ""
 		return nil, true
 	case "turn.failed":
 		r.Finished, c.failed, c.lastError = false, true, e.Error.Message
@@ -63,20 +66,24 @@ func (c *codex) event(line []byte, r *Reading) ([]Activity, bool) {
 
 func (c *codex) item(e codexEvent, r *Reading) ([]Activity, bool) {
 	begins, ends := e.Type == "item.started", e.Type == "item.completed"
-	if begins || ends && e.Item.Type == "file_change" && e.Item.Status == "" {
-		r.Tools++
+	if begins {
+		switch e.Item.Type {
+		case "command_execution", "file_change", "mcp_tool_call", "collab_tool_call", "web_search":
+			r.Tools++
+			c.declined = ""
+		}
+	}
+	if e.Item.Status == "declined" {
+		c.declined = orElse(e.Item.Command, e.Item.Type)
 	}
 	switch e.Item.Type {
 	case "agent_message":
 		if !ends {
 			return nil, true
 		}
-		r.Answer = e.Item.Text
+		r.Answer, c.said = e.Item.Text, true
 		return told("text", e.Item.Text), true
 	case "reasoning", "todo_list":
-		if begins {
-			r.Tools--
-		}
 		return nil, true
 	case "command_execution":
 		switch {
@@ -106,16 +113,22 @@ func (c *codex) item(e codexEvent, r *Reading) ([]Activity, bool) {
 		}
 		return nil, true
 	case "error": // something to know, which ends nothing
-		if begins {
-			r.Tools--
-		}
 		return told("error", e.Item.Message), true
 	}
 	return nil, false
 }
 
 func (c *codex) end(code int, stderr []string, r *Reading) {
-	if r.Finished || code == 0 && !c.failed {
+	switch {
+	case r.Finished:
+		return
+	case c.declined != "" && !c.failed:
+		r.Failure = &Failure{Kind: NotAllowed, Message: "the last call was refused: " + c.declined}
+		return
+	case c.ended && !c.said:
+		r.Failure = &Failure{Kind: Refusal, Message: "its turn ended without a word, which is how it ends when the model declines"}
+		return
+	case code == 0 && !c.failed:
 		return
 	}
 	text := c.lastError

@@ -11,7 +11,6 @@ type geminiCLI struct {
 	ended  bool
 	words  string // the last error that was told of
 	denied string // the last call, when it was refused
-	names  map[string]string
 }
 
 type geminiEvent struct {
@@ -44,13 +43,14 @@ func (g *geminiCLI) event(line []byte, r *Reading) ([]Activity, bool) {
 			return nil, true
 		}
 		if g.answer.Len() < maxSaid {
-			g.answer.WriteString(e.Content)
+			g.answer.WriteString(e.Content) // it comes in small pieces
 		}
-		return told("text", e.Content), true
+		return nil, true
 	case "tool_use":
 		r.Tools++
+		out := append(told("text", g.answer.String()), told("tool", e.ToolName+" "+argument(e.Parameters))...)
 		g.answer.Reset()
-		return told("tool", e.ToolName+" "+argument(e.Parameters)), true
+		return out, true
 	case "tool_result":
 		g.denied = ""
 		if e.Status != "error" {
@@ -67,7 +67,7 @@ func (g *geminiCLI) event(line []byte, r *Reading) ([]Activity, bool) {
 		return told("error", e.Message), true
 	case "result":
 		g.result(e, r)
-		return nil, true
+		return told("text", g.answer.String()), true
 	}
 	return nil, false
 }
@@ -75,7 +75,7 @@ func (g *geminiCLI) event(line []byte, r *Reading) ([]Activity, bool) {
 // refusedCall reports whether a call was refused by the agent's own policy.
 func refusedCall(text string) bool {
 	text = strings.ToLower(text)
-	for _, word := range []string{"denied by policy", "policy_violation", "requires user confirmation", "requires confirmation", "not allowed in non-interactive", "execution denied", "permission denied by"} {
+	for _, word := range []string{"tool_not_registered", "denied by policy", "policy_violation", "requires user confirmation", "requires confirmation", "not allowed in non-interactive", "execution denied", "permission denied by"} {
 		if strings.Contains(text, word) {
 			return true
 		}
@@ -96,12 +96,14 @@ func (g *geminiCLI) result(e geminiEvent, r *Reading) {
 		r.Failure = failure(0, g.words)
 	case g.denied != "":
 		r.Failure = &Failure{Kind: NotAllowed, Message: "the last call was refused: " + g.denied}
+	case answer == "":
+		r.Failure = &Failure{Kind: Refusal, Message: "it ended without a word, which is how it ends when the model declines"}
 	default:
 		r.Finished, r.Answer = true, answer
 	}
 }
 
-// exitCodes are those of the agent that say why by themselves.
+// geminiExits are exit codes that say why by themselves.
 var geminiExits = map[int]FailureKind{41: BadKey, 53: OutOfTurns}
 
 func (g *geminiCLI) end(code int, stderr []string, r *Reading) {
