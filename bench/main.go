@@ -32,6 +32,7 @@ type config struct {
 	loop     bool
 	network  bool
 	tls      bool
+	models   bool
 	stress   bool
 	docker   string // a Docker daemon's address
 	image    string // an image it has
@@ -40,7 +41,7 @@ type config struct {
 }
 
 // inside are what this program is in a sandbox or another network.
-var inside = map[string]func(args []string) error{clientMode: client, webMode: webClient, streamsMode: streamsClient, uploadMode: uploadClient}
+var inside = map[string]func(args []string) error{clientMode: client, webMode: webClient, streamsMode: streamsClient, uploadMode: uploadClient, modelsMode: modelsClient}
 
 func main() {
 	if len(os.Args) > 1 && inside[os.Args[1]] != nil {
@@ -61,10 +62,11 @@ func main() {
 	flag.BoolVar(&c.loop, "loop", false, "only: what the loop costs by itself, and the memory of many runs at once")
 	flag.BoolVar(&c.network, "network", false, "only: speed of connections that leave a sandbox, beside other networks")
 	flag.BoolVar(&c.tls, "tls", false, "only: speed and memory of requests whose TLS ends in the gateway")
+	flag.BoolVar(&c.models, "models", false, "only: what a call of a model takes longer through the gateway")
 	flag.BoolVar(&c.stress, "stress", false, "only: many sandboxes at once, and what they leave")
 	flag.Parse()
-	if !c.latency && !c.flood && !c.stress && !c.loop && !c.network && !c.tls {
-		c.latency, c.flood, c.loop, c.network, c.tls = true, true, true, true, true
+	if !c.latency && !c.flood && !c.stress && !c.loop && !c.network && !c.tls && !c.models {
+		c.latency, c.flood, c.loop, c.network, c.tls, c.models = true, true, true, true, true, true
 	}
 	c.docker, c.image, c.rootfs = os.Getenv("REIN_BENCH_DOCKER"), os.Getenv("REIN_BENCH_IMAGE"), os.Getenv("REIN_BENCH_ROOTFS")
 
@@ -109,6 +111,11 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	if c.tls {
 		if err := terminated(ctx, c); err != nil {
+			return err
+		}
+	}
+	if c.models {
+		if err := models(ctx, c); err != nil {
 			return err
 		}
 	}

@@ -247,12 +247,17 @@ func reinEgress(resolver netip.AddrPort, ca []byte) local.Egress {
 
 // clientBox is a sandbox with this program in it.
 func (c config) clientBox(ctx context.Context, runtime string, o local.Options, spec sandbox.Spec) (b box, err error) {
+	return c.clientBoxFor(ctx, runtime, o, spec, sandbox.Options{Log: audit.New(io.Discard, audit.Options{})})
+}
+
+// clientBoxFor is clientBox on somebody's behalf.
+func (c config) clientBoxFor(ctx context.Context, runtime string, o local.Options, spec sandbox.Spec, who sandbox.Options) (b box, err error) {
 	p, err := c.provider(runtime, o)
 	if err != nil {
 		return b, err
 	}
 	spec.TTL = 15 * time.Minute
-	sb, err := sandbox.Create(ctx, p, spec, sandbox.Options{Log: audit.New(io.Discard, audit.Options{})})
+	sb, err := sandbox.Create(ctx, p, spec, who)
 	if err != nil {
 		return b, err
 	}
