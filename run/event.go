@@ -27,6 +27,7 @@ const (
 	EventInputs  EventKind = "inputs"  // Text: what was copied in
 	EventStep    EventKind = "step"    // a request to the model begins
 	EventModel   EventKind = "model"   // Text: what a request of the sandbox to a model came to
+	EventNetwork EventKind = "network" // Text: a target that the sandbox tried, and was refused
 	EventAgent   EventKind = "agent"   // Text: what a program that works in the sandbox says
 	EventText    EventKind = "text"    // a piece of the model's answer
 	EventReason  EventKind = "reason"  // a piece of its reasoning

@@ -36,7 +36,7 @@ func (r *runner) freshBox(ctx context.Context, patchName string, need time.Durat
 	r.mu.Lock()
 	changes := len(r.report.NetworkChanges)
 	r.mu.Unlock()
-	spec.Network = r.networkNow()
+	spec.Network, spec.Models = r.networkNow(), nil // checks ask no models
 	spec.TTL = need + SaveTimeout
 	spec.Labels = map[string]string{LabelRun: r.o.ID, LabelRole: roleChecks}
 	r.emit(Event{Kind: EventCheck, Text: "making a new sandbox for the checks"})

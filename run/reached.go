@@ -1,6 +1,9 @@
 package run
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"slices"
 
 	"github.com/rein-sh/rein/sandbox"
@@ -54,4 +57,19 @@ func hostsOf(records []sandbox.NetworkRecord) (hosts []HostReached, left int) {
 		hosts, left = append(hosts, these[:n]...), left+len(these)-n
 	}
 	return hosts, left
+}
+
+// Refused tells the watcher of targets that the sandbox tried after the record
+// with that number and that were refused, and returns the number of the newest.
+func (s *Session) Refused(ctx context.Context, after uint64) uint64 {
+	log, err := sandbox.NetworkRecords(ctx, s.r.o.Provider, s.Sandbox().ID(), after)
+	if err != nil {
+		return after // the record is read again at the end, which says what is wrong
+	}
+	for _, n := range log.Records {
+		if n.Verdict == "deny" {
+			s.r.emit(Event{Kind: EventNetwork, Text: fmt.Sprintf("refused %s %s:%d: %s", n.Proto, cmp.Or(n.Name, n.Address), n.Port, n.Reason)})
+		}
+	}
+	return max(after, log.Last)
 }

@@ -50,8 +50,10 @@ const (
 	shownEnd = 4 << 10
 	// prepareTimeout bounds each step before the agent starts.
 	prepareTimeout = 30 * time.Second
-	// syncEvery is how often run.Options.Output is brought up to date.
+	// syncEvery is how often run.Options.Output is brought up to date, and lookEvery
+	// how often the record of the network is looked at.
 	syncEvery = 10 * time.Second
+	lookEvery = time.Second
 )
 
 // New returns the worker that runs the agent. It serves one run.
@@ -200,11 +202,13 @@ func quoted(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// tend keeps run.Options.Output up to date, and ends an agent that goes on without
-// a budget.
+// tend keeps run.Options.Output up to date, tells of what the network refused, and
+// ends an agent that goes on without a budget.
 func (w *worker) tend(ctx context.Context, end context.CancelCauseFunc) {
-	tick := time.NewTicker(syncEvery)
+	tick, look := time.NewTicker(syncEvery), time.NewTicker(lookEvery)
 	defer tick.Stop()
+	defer look.Stop()
+	seen := uint64(0)
 	spent := w.s.Metered()
 	var late <-chan time.Time
 	for {
@@ -213,6 +217,8 @@ func (w *worker) tend(ctx context.Context, end context.CancelCauseFunc) {
 			return
 		case <-tick.C:
 			w.s.Sync()
+		case <-look.C:
+			seen = w.s.Refused(ctx, seen)
 		case <-spent:
 			spent = nil
 			timer := time.NewTimer(SpentGrace)

@@ -38,6 +38,7 @@ type app struct {
 	providerKeys []secret.Value // those read so far
 	minted       minting        // those that are to be withdrawn
 	layers       []*layer.Layer // in use
+	screen       bool           // the terminal is an agent's
 }
 
 const rootHelp = `rein runs an AI agent's tool calls inside a sandbox, under hard limits, and

@@ -49,6 +49,8 @@ func (a *app) approval(ctx context.Context, c config.Config, ways []string, netw
 		case config.AskTerminal:
 			if a.watched() {
 				o.Channels = append(o.Channels, &terminalAsker{app: a, turn: make(chan struct{}, 1)})
+			} else if a.screen {
+				o.Nobody = "the terminal is the agent's; --ask socket or webhook asks elsewhere"
 			} else {
 				o.Nobody = "it is asked at the terminal, and rein is not at one: its standard input or standard error is something else"
 			}
@@ -85,7 +87,7 @@ func (a *app) webhook(ctx context.Context, w config.Webhook) (*approval.Webhook,
 // watched reports whether a person is at a terminal that can be asked.
 func (a *app) watched() bool {
 	in, ok := a.in.(*os.File)
-	return ok && a.err.terminal && term.IsTerminal(int(in.Fd()))
+	return ok && !a.screen && a.err.terminal && term.IsTerminal(int(in.Fd()))
 }
 
 // unattended says what nobody is there to see: a general shell without any

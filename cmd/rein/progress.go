@@ -27,7 +27,8 @@ type progress struct {
 	last    string // the last call, and how it ended
 	drawn   bool   // a status line is on the screen
 	stopped bool
-	paused  int // questions on the screen
+	paused  int               // questions on the screen
+	title   func(text string) // of the terminal that an agent has; nil: none has
 
 	stop chan struct{}
 	done chan struct{}
@@ -84,7 +85,13 @@ func (p *progress) event(e run.Event) {
 	if e.Tokens > 0 {
 		p.tokens = e.Tokens
 	}
+	if p.title != nil && e.Kind == run.EventModel {
+		p.title(fmt.Sprintf("rein: step %d, %s tokens", p.step, countText(p.tokens)))
+	}
 	line, st := p.line(e)
+	if p.title != nil { // the screen is the agent's
+		return
+	}
 	if line != "" {
 		p.erase()
 		fmt.Fprintln(p.app.err, p.app.style(line, st))

@@ -128,7 +128,7 @@ func (a *app) shell(ctx context.Context, sb *sandbox.Sandbox, o shellOptions) er
 	}
 	var code int
 	if screen {
-		code, err = onScreen(ctx, t, stdin, out, o.attach != "", typing)
+		code, err = onScreen(ctx, t, stdin, out, out, o.attach != "", typing)
 	} else {
 		code, err = a.piped(ctx, t)
 	}

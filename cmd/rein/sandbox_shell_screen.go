@@ -19,9 +19,10 @@ import (
 // typist sends what is typed until it is to go on no more, which it says by leave.
 type typist func(ctx context.Context, t *sandbox.Terminal, in *keyboard, leave context.CancelCauseFunc)
 
-// onScreen connects the user's terminal with that of the program. Whatever
-// happens, it leaves the user's terminal as it was.
-func onScreen(ctx context.Context, t *sandbox.Terminal, stdin, stdout *os.File, again bool, typing typist) (code int, err error) {
+// onScreen connects the user's terminal with that of the program, whose output is
+// written to to, which writes to stdout. Whatever happens, it leaves the user's
+// terminal as it was.
+func onScreen(ctx context.Context, t *sandbox.Terminal, stdin, stdout *os.File, to io.Writer, again bool, typing typist) (code int, err error) {
 	before, err := term.MakeRaw(int(stdin.Fd()))
 	if err != nil {
 		return 0, fmt.Errorf("the terminal: %w", err)
@@ -35,7 +36,7 @@ func onScreen(ctx context.Context, t *sandbox.Terminal, stdin, stdout *os.File, 
 			if err != nil {
 				end += "\r\n" // wherever the cursor was left
 			}
-			err = errors.Join(err, deliver(ctx, stdout, []byte(end)))
+			err = errors.Join(err, deliver(ctx, to, []byte(end)))
 		}
 		discardInput(stdin) // an answer of the terminal's is not for the user's shell
 		err = errors.Join(err, term.Restore(int(stdin.Fd()), before))
@@ -58,7 +59,7 @@ func onScreen(ctx context.Context, t *sandbox.Terminal, stdin, stdout *os.File, 
 		if e.ExitCode != nil {
 			return *e.ExitCode, nil
 		}
-		if err := deliver(ctx, stdout, shown.filter(e.Data)); err != nil {
+		if err := deliver(ctx, to, shown.filter(e.Data)); err != nil {
 			return 0, err
 		}
 	}

@@ -413,6 +413,7 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 			return o, nil, err
 		}
 	}
+	a.screen = c.screen
 	asks, err := a.approval(ctx, c.file.Config, f.ask, c.target.Network)
 	if err != nil {
 		return o, nil, err

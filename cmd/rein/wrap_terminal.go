@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/rein-sh/rein/execd"
@@ -29,6 +31,8 @@ func (a *app) agentTerminal(ctx context.Context, sb *sandbox.Sandbox, o sandbox.
 	defer a.shown.pause()()
 	stdin, _ := a.in.(*os.File)
 	out, _ := a.out.Writer.(*os.File)
+	screen := &titled{w: out}
+	defer a.shown.entitle(screen.title)()
 	id, err := sb.OpenTerminal(ctx, o, agentAccess)
 	if err != nil {
 		return 0, err
@@ -43,7 +47,7 @@ func (a *app) agentTerminal(ctx context.Context, sb *sandbox.Sandbox, o sandbox.
 		return 0, err
 	}
 	over := false
-	code, err := onScreen(ctx, t, stdin, out, false, func(ctx context.Context, t *sandbox.Terminal, in *keyboard, leave context.CancelCauseFunc) {
+	code, err := onScreen(ctx, t, stdin, out, screen, false, func(ctx context.Context, t *sandbox.Terminal, in *keyboard, leave context.CancelCauseFunc) {
 		over = typingAgent(ctx, t, in)
 		if over {
 			leave(wrap.ErrEnded)
@@ -88,5 +92,42 @@ func typingAgent(ctx context.Context, t *sandbox.Terminal, in *keyboard) bool {
 			}
 			last = now
 		}
+	}
+}
+
+// titled is a screen whose title is rein's: what has been spent. Whole sequences are
+// written to it, so that the title comes between them.
+type titled struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *titled) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
+}
+
+// title sets the terminal's title. A screen that takes nothing just now keeps the one
+// it has: the run does not wait for it.
+func (s *titled) title(text string) {
+	if !s.mu.TryLock() {
+		return
+	}
+	defer s.mu.Unlock()
+	_, _ = io.WriteString(s.w, "\x1b]2;"+cleanLine(text)+"\a") // what the agent writes next says whether it is gone
+}
+
+// entitle has the title of a terminal say how far the run is, and nothing be printed
+// on it, until the result is called.
+func (p *progress) entitle(title func(string)) (done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.title = title
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.title("")
+		p.title = nil
 	}
 }
