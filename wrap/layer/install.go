@@ -77,7 +77,7 @@ func (l *Layers) place(ctx context.Context, work, name string) error {
 		if err := r.check(ctx, l.at("layers", name), true); err != nil {
 			return l.changed(name, r, err)
 		}
-		if fresh, err := readRecord(work); err != nil || fresh.Digest == r.Digest && fresh.Newest == r.Newest {
+		if fresh, err := readRecord(work); err != nil || fresh.Digest == r.Digest {
 			return err
 		}
 	}
@@ -193,7 +193,7 @@ const (
 // flags are npm's for both of its uses: nothing of the target's own settings, no
 // questions, and no script but where scripts are what is asked for.
 const flags = ` --prefix=` + installed + ` --no-audit --no-fund --no-update-notifier --no-progress --loglevel=error` +
-	` --userconfig=/tmp/none/user --globalconfig=/tmp/none/global --cache=/tmp/npm --registry="$REIN_REGISTRY" --omit=dev`
+	` --userconfig=/tmp/none/user --globalconfig=/tmp/none/global --cache=/tmp/npm --registry="$REIN_REGISTRY" --omit=dev --fetch-retry-mintimeout=500 --fetch-retry-maxtimeout=4000`
 
 // The scripts take packages as arguments.
 const (

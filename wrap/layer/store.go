@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -90,9 +91,10 @@ func keyOf(parts ...string) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// name is that of the layer that m is.
+// name is that of the layer that m is. The newest is apart from the same version by
+// its number, which somebody may be using.
 func (m Manifest) name() string {
-	return keyOf(m.Package, m.Version, m.Base, m.Node, strings.Join(m.Scripts, " "))
+	return keyOf(m.Package, m.Version, strconv.FormatBool(m.Newest), m.Base, m.Node, strings.Join(m.Scripts, " "))
 }
 
 func (l *Layers) at(parts ...string) string {
