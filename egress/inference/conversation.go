@@ -13,7 +13,7 @@ var blocks = map[API][]string{
 		"apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output", "tool_search_call",
 		"tool_search_output", "additional_tools", "configuration_update", "compaction", "compaction_summary",
 		"compaction_trigger", "context_compaction", "input_text", "output_text", "input_image", "input_file",
-		"input_audio", "refusal", "summary_text", "reasoning_text", "text", "encrypted_content"},
+		"input_audio", "refusal", "summary_text", "reasoning_text", "text", "encrypted_content", "computer_screenshot"},
 	Messages: {"text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result",
 		"tool_reference", "tool_addition", "tool_removal", "compaction"},
 	Gemini: {"text", "thought", "thoughtsignature", "inlinedata", "filedata", "functioncall", "functionresponse",
@@ -49,6 +49,7 @@ const (
 	toolList         // tools
 	oneTool          // tool
 	pieces           // Gemini's parts
+	holding          // content and output: what is an object there is as an element of a list
 )
 
 // meanings are by folded name.
@@ -57,6 +58,7 @@ var meanings = map[string]meaning{
 	"url": place, "uri": place, "fileuri": place, "gcsuri": place, "fileurl": place, "imageurl": place, "videourl": place,
 	"audiourl": place, "serverurl": place, "data": thing, "filedata": thing,
 	"cachecontrol": caching, "tools": toolList, "tool": oneTool, "parts": pieces,
+	"content": holding, "output": holding,
 }
 
 // conversation judges what is said: a text, or whatever lists and objects there
@@ -98,6 +100,8 @@ func (j *judge) said(in, i int) error {
 		return j.tool(i)
 	case m == pieces && j.out.API == Gemini:
 		return j.parts(i)
+	case m == holding && j.kind(i) == '{' && j.out.API != Gemini:
+		return j.block(i)
 	}
 	return j.conversation(i)
 }

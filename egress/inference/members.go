@@ -25,7 +25,7 @@ var members = map[API]map[string]rule{
 
 		"chat_template_kwargs": nil, "enable_thinking": nil, "include_reasoning": nil, "min_p": nil,
 		"preserve_thinking": nil, "reasoning": nil, "reasoning_split": nil, "repetition_penalty": nil,
-		"thinking": nil, "thinking_budget": nil, "tool_stream": nil, "top_k": nil, "vl_high_resolution_images": nil,
+		"thinking": nil, "thinking_budget": nil, "tool_stream": nil, "top_k": nil, "usage": nil, "vl_high_resolution_images": nil,
 	},
 	Responses: {
 		"model": (*judge).model, "input": (*judge).conversation, "instructions": (*judge).conversation,

@@ -143,6 +143,7 @@ func TestReadRefuses(t *testing.T) {
 		{messages, hosted, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]}`},
 		{messages, url, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"http://x.example"}}]}]}]}`},
 		{messages, hosted, `{"model":"m","max_tokens":1,"context_management":{"edits":[{"type":"compact_20260112"}]}}`},
+		{messages, hosted, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":{"type":"new_thing"}}]}`},
 		{messages, price, `{"model":"m","max_tokens":1,"speed":"fast"}`},
 		{messages, price, `{"model":"m","max_tokens":1,"inference_geo":"us"}`},
 		{messages, price, `{"model":"m","max_tokens":1,"system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral","ttl":"1h"}}]}`},

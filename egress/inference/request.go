@@ -157,9 +157,9 @@ func listed(patterns []string, name string) bool {
 }
 
 // searching are parts of names of models that search the web without being asked
-// to, by OpenAI, OpenRouter and Perplexity. A pattern with * is not taken to mean
-// them.
-var searching = []string{"-search", "deep-research", ":online", "sonar"}
+// to, by OpenAI, OpenRouter, Perplexity and Groq. A pattern with * is not taken to
+// mean them.
+var searching = []string{"-search", "deep-research", ":online", "sonar", "compound"}
 
 func (j *judge) isModel(name string) error {
 	patterns := j.rules.Models
