@@ -13,14 +13,18 @@ import (
 )
 
 // functions of templates besides their own: json writes a text as one of JSON,
-// quotes included, which TOML's basic strings are, too.
-var functions = template.FuncMap{"json": func(text string) (string, error) {
-	b, err := json.Marshal(text)
-	return string(b), err
-}}
+// quotes included, which TOML's basic strings are, too; last20 the last 20
+// characters of a key, by which Claude Code remembers that it may be used.
+var functions = template.FuncMap{
+	"json": func(text string) (string, error) {
+		b, err := json.Marshal(text)
+		return string(b), err
+	},
+	"last20": func(text string) string { return text[max(0, len(text)-20):] },
+}
 
 // builtIns of templates that a recipe may use. The others print, call or index.
-var builtIns = []string{"json", "and", "or", "not", "eq", "ne"}
+var builtIns = []string{"json", "last20", "and", "or", "not", "eq", "ne"}
 
 // Expand is what a template comes to.
 func (v Values) Expand(text string) (string, error) {
