@@ -115,6 +115,10 @@ func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (o
 		return nil, false
 	}
 	m.end = end
+	if grant.Output < 1 || !ask.Takes(grant.Output, r.Header) {
+		m.refuse(rw, r, string(inference.StopBudget), "its vendor answers no such request with the tokens that are left")
+		return nil, false
+	}
 	return ask.Body(grant.Output), true
 }
 
@@ -191,7 +195,9 @@ func (m *metered) settle() {
 	if e.Cut = e.Sent; m.answer != nil {
 		u, complete, code := m.answer.End(!m.whole)
 		e.Usage, e.Cut, e.Error = u, !complete, cmp.Or(code, m.failed)
-		m.w.f.gateway.models.counter.Answered(m.ask, u)
+		if !m.call.Free {
+			m.w.f.gateway.models.counter.Answered(m.ask, u)
+		}
 	}
 	if m.end == nil { // it costs nothing
 		return

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -33,9 +34,14 @@ func (n *network) open(o bool) {
 // joined is an owner, by both ends of its connection.
 func joined(t *testing.T, s *owners, ask func(context.Context, sandbox.Question) policy.Answer) (*ownership, func()) {
 	t.Helper()
+	return joinedAs(t, s, sandbox.Owner{Ask: ask})
+}
+
+func joinedAs(t *testing.T, s *owners, as sandbox.Owner) (*ownership, func()) {
+	t.Helper()
 	ours, theirs := net.Pipe()
-	o := newOwner(ours, ask != nil, false)
-	end := newOwnership(theirs, sandbox.Owner{Ask: ask})
+	o := newOwner(ours, as.Ask != nil, as.Meter != nil)
+	end := newOwnership(theirs, as)
 	welcomed := make(chan bool, 1)
 	go func() { welcomed <- s.welcome(o) }()
 	r := bufio.NewReader(theirs)
@@ -130,7 +136,8 @@ func TestOwnerSaysNonsense(t *testing.T) {
 
 // FuzzAttachLine checks that both directions' lines are read strictly.
 func FuzzAttachLine(f *testing.F) {
-	for _, s := range []string{`{"id":1,"answer":"granted"}`, `{"id":1,"question":{"name":"a.test","port":443,"proto":"tls"}}`, `{}`, `{"id":-1}`, `null`, `{"id":1}{"id":2}`} {
+	for _, s := range []string{`{"id":1,"answer":"granted"}`, `{"id":1,"question":{"name":"a.test","port":443,"proto":"tls"}}`, `{}`, `{"id":-1}`, `null`, `{"id":1,"grant":{"output":7}}`, `{"id":1,"failed":true}`,
+		`{"id":1,"begin":{"host":"a.test","api":"openai-chat","model":"m","input":1,"likely":1,"turn":"t"}}`, `{"id":1,"end":{"usage":{"known":true},"sent":true,"duration_ms":1}}`, `{"id":1}{"id":2}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -138,7 +145,7 @@ func FuzzAttachLine(f *testing.F) {
 		if decodeLine(line, &answer) == nil {
 			b, err := json.Marshal(answer)
 			var again attachAnswer
-			if err != nil || decodeLine(b, &again) != nil || again != answer {
+			if err != nil || decodeLine(b, &again) != nil || !reflect.DeepEqual(again, answer) {
 				t.Errorf("%+v becomes %s and %+v", answer, b, again)
 			}
 		}
