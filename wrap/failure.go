@@ -18,13 +18,13 @@ var signs = []struct {
 		"api error: 401", "error: 401", "no auth type is selected", "set an auth method"}},
 	{TooLong, []string{"context_length_exceeded", "context window", "context length", "prompt is too long", "maximum number of tokens allowed", "maximum context", "contextoverflow"}},
 	{OutOfTurns, []string{"max_turns", "maximum number of turns", "max session turns", "turn limit", "max turns"}},
-	{Refusal, []string{"unable to respond to this request", "usage policy", "content_filter", "content-filter", "content policy", "blocked by safety", "prohibited_content", "refused to answer"}},
+	{Refusal, []string{"unable to respond to this request", "usage policy", "content_filter", "content-filter", "content filter", "content policy", "ended with empty response", "blocked by safety", "prohibited_content", "refused to answer"}},
 	{NoModel, []string{"model_not_found", "model not found", "providermodelnotfound", "does not exist", "not_found_error", "is not found for api version",
 		"may not exist", "unknown model", "issue with the selected model"}},
 	{TimedOut, []string{"timed out", "timeout", "idle for"}},
 	{NotAllowed, []string{"permission_error", "permission_denied", "403 forbidden", "api error: 403", "does not have permission", "requires approval", "permission requested", "rejected permission", "denied by policy"}},
 	{NoVendor, []string{"overloaded", "internal server error", "connection error", "fetch failed", "stream disconnected", "econnrefused", "econnreset", "unable to connect", "high demand",
-		"service unavailable", "rate limit", "rate_limit", "socket hang up", "connection closed", "terminated", "server had an error", "internal error", "unexpected status 5", "error: 5", "network"}},
+		"service unavailable", "rate limit", "rate_limit", "socket hang up", "connection closed", "terminated", "server had an error", "internal error", "failed to parse json", "without a finish reason", "unexpected status 5", "error: 5", "network"}},
 }
 
 // classify is the kind of a failure by the status of the answer that it tells of, 0
@@ -90,11 +90,12 @@ func vendorError(text string) (message, code string) {
 	return body.Error.Message, body.Error.Type
 }
 
-// lastWords are those that an agent that wrote no event of its end left on stderr.
+// lastWords are those that an agent that wrote no event of its end left on stderr:
+// neither a place in a program, nor what it was about to do.
 func lastWords(stderr []string) string {
 	for i := len(stderr) - 1; i >= 0; i-- {
 		line := stderr[i]
-		if trace := strings.TrimSpace(line); !strings.HasPrefix(trace, "at ") && strings.ContainsAny(line, "abcdefghijklmnopqrstuvwxyz") && len(trace) > 8 {
+		if !strings.HasPrefix(line, "at ") && !strings.HasSuffix(line, "...") && strings.ContainsAny(line, "abcdefghijklmnopqrstuvwxyz") && len(line) > 8 {
 			return line
 		}
 	}

@@ -33,6 +33,8 @@ var recorded = []struct {
 	{"codex", "context", 1, false, wrap.TooLong, "ran out of room", 1, 0},
 	{"codex", "cut", 1, false, wrap.NoVendor, "stream disconnected before completion", 1, 1},
 	{"codex", "cutclean", 1, false, wrap.NoVendor, "stream disconnected before completion", 1, 4},
+	{"codex", "unavailable", 1, false, wrap.NoVendor, "experiencing high demand", 1, 0},
+	{"codex", "stopped", 143, false, "", "", 1, 0},
 
 	{"claude", "ok", 0, true, "", "it adds now", 5, 4},
 	{"claude", "budget", 1, false, wrap.Spent, "Credit balance is too low", 4, 3},
@@ -40,6 +42,11 @@ var recorded = []struct {
 	{"claude", "turns", 1, false, wrap.OutOfTurns, "Reached maximum number of turns (2)", 3, 2},
 	{"claude", "model", 1, false, wrap.NoModel, "There's an issue with the selected model", 1, 0},
 	{"claude", "context", 1, false, wrap.TooLong, "Prompt is too long", 1, 0},
+	{"claude", "badkey", 1, false, wrap.BadKey, "Invalid API key", 1, 0},
+	{"claude", "nokey", 1, false, wrap.BadKey, "Not logged in", 1, 0},
+	{"claude", "refusal", 1, false, wrap.Refusal, "unable to respond to this request", 1, 0},
+	{"claude", "cut", 1, false, wrap.NoVendor, "Failed to parse JSON", 2, 1},
+	{"claude", "stopped", 143, false, "", "", 0, 0},
 
 	{"gemini", "ok", 0, true, "", "it adds now", 0, 4},
 	{"gemini", "budget", 173, false, wrap.Spent, "You have exhausted your daily quota", 0, 2},
@@ -47,16 +54,29 @@ var recorded = []struct {
 	{"gemini", "permission", 0, false, wrap.NotAllowed, "the last call was refused", 0, 1},
 	{"gemini", "turns", 53, false, wrap.OutOfTurns, "Reached max session turns", 0, 2},
 	{"gemini", "model", 1, false, wrap.NoModel, "is not found for API version", 0, 0},
+	{"gemini", "context", 144, false, wrap.TooLong, "The input token count", 0, 0},
+	{"gemini", "nokey", 41, false, wrap.BadKey, "Update your environment", 0, 0},
+	{"gemini", "cut", 0, true, "", "it adds now", 0, 4}, // it asked again
 	// It does not tell that an answer was one of refusal.
 	{"gemini", "refusal", 0, true, "", "I would rather not do that.", 0, 0},
 
 	{"opencode", "ok", 0, true, "", "it adds now", 5, 4},
 	{"opencode", "badkey", 1, false, wrap.BadKey, "invalid x-api-key", 0, 0},
+	{"opencode", "budget", 1, false, wrap.Spent, "Your credit balance is too low", 2, 2},
+	{"opencode", "permission", 0, false, wrap.NotAllowed, "The user rejected permission", 1, 1},
+	{"opencode", "model", 1, false, wrap.NoModel, "model: claude-x", 0, 0},
+	{"opencode", "refusal", 1, false, wrap.Refusal, "content filter", 1, 0},
 
 	{"qwen", "ok", 0, true, "", "it adds now", 5, 4},
 	{"qwen", "budget", 0, false, wrap.Spent, "Billing hard limit has been reached", 3, 2},
 	{"qwen", "badkey", 0, false, wrap.BadKey, "[API Error: 401 Incorrect API key", 1, 0},
 	{"qwen", "permission", 0, false, wrap.NotAllowed, "the last call was refused", 2, 1},
+	{"qwen", "nokey", 1, false, wrap.BadKey, "Missing API key", 0, 0},
+	{"qwen", "turns", 53, false, wrap.OutOfTurns, "Reached max session turns", 0, 2},
+	{"qwen", "refusal", 0, false, wrap.Refusal, "ended with empty response text", 1, 0},
+	{"qwen", "model", 0, false, wrap.NoModel, "does not exist", 1, 0},
+	{"qwen", "context", 0, false, wrap.TooLong, "maximum context length", 1, 0},
+	{"qwen", "cut", 0, false, wrap.NoVendor, "without a finish reason", 2, 1},
 }
 
 // streams are what an agent wrote; stderr may be empty.
