@@ -79,7 +79,8 @@ func Refuse(api API, s Stop, _ bool) (status int, header http.Header, body []byt
 	}
 	e := errors[s.Code]
 	type object = map[string]any
-	message, out := lead[s.Code]+s.Reason, object{}
+	message := lead[s.Code] + s.Reason
+	var out object
 	switch api {
 	case Messages:
 		out = object{"type": "error", "error": object{"type": e.kind, "message": message}}
