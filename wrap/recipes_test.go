@@ -142,6 +142,20 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// The page shows a recipe that is one.
+func TestDocumentedRecipe(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/wrap.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\nname:")
+	text, _, ok := strings.Cut(rest, "```")
+	if r, err := wrap.Decode("wrap.md", []byte("name:"+text)); !ok || err != nil || len(r.Vendors) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestOwnRecipes(t *testing.T) {
 	t.Parallel()
 	machine, own := t.TempDir(), t.TempDir()
