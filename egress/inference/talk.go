@@ -172,11 +172,18 @@ func (w *weigher) turn(at []int, items []piece) string {
 	return hex.EncodeToString(w.said.Sum(nil)[:16])
 }
 
+// What is hashed besides names and values.
+var (
+	lineEnd, objectBegins, objectEnds, listBegins, listEnds = []byte("\n"), []byte("{"), []byte("}"), []byte("["), []byte("]")
+
+	textBegins = [][]byte{listBegins, objectBegins, []byte("type"), []byte(`"text"`), []byte("text")}
+)
+
 // write hashes a part as it is written.
 func (w *weigher) write(p []byte) {
 	if w.turning {
 		_, _ = w.said.Write(p)
-		_, _ = w.said.Write([]byte{'\n'})
+		_, _ = w.said.Write(lineEnd)
 		return
 	}
 	_, _ = w.hash.Write(p)
@@ -219,19 +226,19 @@ func (w *weigher) walk(item, i int) {
 			}
 		}
 		w.size.ascii += 2
-		w.write([]byte{'{'})
+		w.write(objectBegins)
 		for m := range w.each(i) {
 			w.walkMember(item, i, m)
 		}
-		w.write([]byte{'}'})
+		w.write(objectEnds)
 	case '[':
 		w.size.ascii += 2
-		w.write([]byte{'['})
+		w.write(listBegins)
 		for e := range w.each(i) {
 			w.size.ascii++
 			w.walk(item, e)
 		}
-		w.write([]byte{']'})
+		w.write(listEnds)
 	case '"':
 		w.write(w.raw(i))
 		w.weigh(i)
@@ -251,13 +258,13 @@ func (w *weigher) walkMember(item, object, m int) {
 	switch {
 	case w.kind(m) == '"' && name == "content" && (w.api == Messages || w.api == Chat):
 		// The same as a list of one text, which clients make of it to mark it.
-		for _, part := range []string{"[", "{", "type", `"text"`, "text"} {
-			w.write([]byte(part))
+		for _, part := range textBegins {
+			w.write(part)
 		}
 		w.size.ascii += int64(len(`[{"type":"text","text":}]`))
 		w.walk(item, m)
-		w.write([]byte{'}'})
-		w.write([]byte{']'})
+		w.write(objectEnds)
+		w.write(listEnds)
 	case w.kind(m) == '"' && w.isImage(object, m, name):
 		w.write(w.raw(m))
 		w.size.fixed += w.image
