@@ -12,18 +12,19 @@ var signs = []struct {
 	words []string
 }{
 	{Spent, []string{"billing_hard_limit_reached", "billing hard limit", "insufficient_quota", "quota exceeded", "exceeded your current quota",
-		"daily quota", "quota_exhausted", "credit balance is too low", "billing_error", "budget of the run", "budget of this run"}},
+		"daily quota", "quota_exhausted", "credit balance is too low", "billing_error", "budget of this run is used up"}},
+	{NotAllowed, []string{"rein: the request may not go on"}},
 	{BadKey, []string{"invalid_api_key", "incorrect api key", "invalid api key", "invalid x-api-key", "api key not valid", "api_key_invalid", "authentication_error",
 		"not logged in", "missing environment variable", "must specify the gemini_api_key", "no api key", "missing api key", "api key is missing", "401 unauthorized",
 		"api error: 401", "error: 401", "no auth type is selected", "set an auth method"}},
 	{TooLong, []string{"context_length_exceeded", "context window", "context length", "prompt is too long", "maximum number of tokens allowed", "maximum context", "contextoverflow"}},
 	{OutOfTurns, []string{"max_turns", "maximum number of turns", "max session turns", "turn limit", "max turns"}},
 	{Refusal, []string{"unable to respond to this request", "usage policy", "content_filter", "content-filter", "content filter", "content policy", "ended with empty response", "blocked by safety", "prohibited_content", "refused to answer"}},
-	{NoModel, []string{"model_not_found", "model not found", "providermodelnotfound", "does not exist", "not_found_error", "is not found for api version",
+	{NoModel, []string{"model_not_found", "model not found", "providermodelnotfound", "does not exist", "not_found_error", "not_found", "is not found for api version",
 		"may not exist", "unknown model", "issue with the selected model"}},
 	{TimedOut, []string{"timed out", "timeout", "idle for"}},
 	{NotAllowed, []string{"permission_error", "permission_denied", "403 forbidden", "api error: 403", "does not have permission", "requires approval", "permission requested", "rejected permission", "denied by policy"}},
-	{NoVendor, []string{"overloaded", "internal server error", "connection error", "fetch failed", "stream disconnected", "econnrefused", "econnreset", "unable to connect", "high demand",
+	{NoVendor, []string{"nobody keeps the budget", "overloaded", "internal server error", "connection error", "fetch failed", "stream disconnected", "econnrefused", "econnreset", "unable to connect", "high demand",
 		"service unavailable", "rate limit", "rate_limit", "socket hang up", "connection closed", "terminated", "server had an error", "internal error", "failed to parse json", "without a finish reason", "unexpected status 5", "error: 5", "network"}},
 }
 
@@ -90,14 +91,22 @@ func vendorError(text string) (message, code string) {
 	return body.Error.Message, body.Error.Type
 }
 
-// lastWords are those that an agent that wrote no event of its end left on stderr:
-// neither a place in a program, nor what it was about to do.
+// lastWords is the line of stderr by which an agent that wrote no event of its end
+// said why: the last that tells of a failure of a known kind, else the last of an
+// error. Empty for none: notices, and places in a program, say nothing.
 func lastWords(stderr []string) string {
+	words := ""
 	for i := len(stderr) - 1; i >= 0; i-- {
 		line := stderr[i]
-		if !strings.HasPrefix(line, "at ") && !strings.HasSuffix(line, "...") && strings.ContainsAny(line, "abcdefghijklmnopqrstuvwxyz") && len(line) > 8 {
+		if strings.HasPrefix(line, "at ") {
+			continue
+		}
+		if classify(0, line) != Other {
 			return line
 		}
+		if low := strings.ToLower(line); words == "" && (strings.Contains(low, "error") || strings.Contains(low, "fail")) {
+			words = line
+		}
 	}
-	return ""
+	return words
 }

@@ -25,7 +25,7 @@ var recorded = []struct {
 	tools       int
 }{
 	{"codex", "ok", 0, true, "", "it adds now", 1, 4},
-	{"codex", "budget", 1, false, wrap.Spent, "Billing hard limit has been reached. (rein: the budget of the run is used up)", 1, 2},
+	{"codex", "budget", 1, false, wrap.Spent, "rein: the budget of this run is used up", 1, 2},
 	{"codex", "badkey", 1, false, wrap.BadKey, "unexpected status 401 Unauthorized", 1, 0},
 	{"codex", "nokey", 1, false, wrap.BadKey, "Missing environment variable", 1, 0},
 	{"codex", "refusal", 0, false, wrap.Refusal, "ended without a word", 1, 0},
@@ -34,10 +34,11 @@ var recorded = []struct {
 	{"codex", "cut", 1, false, wrap.NoVendor, "stream disconnected before completion", 1, 1},
 	{"codex", "cutclean", 1, false, wrap.NoVendor, "stream disconnected before completion", 1, 4},
 	{"codex", "unavailable", 1, false, wrap.NoVendor, "experiencing high demand", 1, 0},
+	{"codex", "asked", 1, false, wrap.NotAllowed, "rein: the request may not go on", 1, 0},
 	{"codex", "stopped", 143, false, "", "", 1, 0},
 
 	{"claude", "ok", 0, true, "", "it adds now", 5, 4},
-	{"claude", "budget", 1, false, wrap.Spent, "Credit balance is too low", 4, 3},
+	{"claude", "budget", 1, false, wrap.Spent, "API Error: 402 rein: the budget of this run is used up", 4, 3},
 	{"claude", "permission", 0, false, wrap.NotAllowed, "the last call was refused", 2, 1},
 	{"claude", "turns", 1, false, wrap.OutOfTurns, "Reached maximum number of turns (2)", 3, 2},
 	{"claude", "model", 1, false, wrap.NoModel, "There's an issue with the selected model", 1, 0},
@@ -46,6 +47,7 @@ var recorded = []struct {
 	{"claude", "nokey", 1, false, wrap.BadKey, "Not logged in", 1, 0},
 	{"claude", "refusal", 1, false, wrap.Refusal, "unable to respond to this request", 1, 0},
 	{"claude", "cut", 1, false, wrap.NoVendor, "Failed to parse JSON", 2, 1},
+	{"claude", "unavailable", 1, false, wrap.NoVendor, "API Error: 500", 1, 0},
 	{"claude", "stopped", 143, false, "", "", 0, 0},
 
 	{"gemini", "ok", 0, true, "", "it adds now", 0, 4},
@@ -55,7 +57,9 @@ var recorded = []struct {
 	{"gemini", "turns", 53, false, wrap.OutOfTurns, "Reached max session turns", 0, 2},
 	{"gemini", "model", 1, false, wrap.NoModel, "is not found for API version", 0, 0},
 	{"gemini", "context", 144, false, wrap.TooLong, "The input token count", 0, 0},
-	{"gemini", "nokey", 41, false, wrap.BadKey, "Update your environment", 0, 0},
+	{"gemini", "nokey", 41, false, wrap.BadKey, "you must specify the GEMINI_API_KEY", 0, 0},
+	{"gemini", "unavailable", 143, false, wrap.NoVendor, "failed with status 500", 0, 0},
+	{"gemini", "stopped", 143, false, "", "", 0, 0},
 	{"gemini", "cut", 0, true, "", "it adds now", 0, 4}, // it asked again
 	// It does not tell that an answer was one of refusal.
 	{"gemini", "refusal", 0, true, "", "I would rather not do that.", 0, 0},
@@ -65,6 +69,7 @@ var recorded = []struct {
 	{"opencode", "budget", 1, false, wrap.Spent, "Your credit balance is too low", 2, 2},
 	{"opencode", "permission", 0, false, wrap.NotAllowed, "The user rejected permission", 1, 1},
 	{"opencode", "model", 1, false, wrap.NoModel, "model: claude-x", 0, 0},
+	{"opencode", "context", 1, false, wrap.TooLong, "prompt is too long", 0, 0},
 	{"opencode", "refusal", 1, false, wrap.Refusal, "content filter", 1, 0},
 
 	{"qwen", "ok", 0, true, "", "it adds now", 5, 4},
@@ -76,6 +81,8 @@ var recorded = []struct {
 	{"qwen", "refusal", 0, false, wrap.Refusal, "ended with empty response text", 1, 0},
 	{"qwen", "model", 0, false, wrap.NoModel, "does not exist", 1, 0},
 	{"qwen", "context", 0, false, wrap.TooLong, "maximum context length", 1, 0},
+	{"qwen", "unavailable", 143, false, "", "", 0, 0}, // it tries again and says nothing
+	{"qwen", "stopped", 143, false, "", "", 0, 0},
 	{"qwen", "cut", 0, false, wrap.NoVendor, "without a finish reason", 2, 1},
 }
 
