@@ -209,5 +209,8 @@ func Probe(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&aim); err != nil {
 		return fmt.Errorf("the aim: %w", err)
 	}
+	if aim.Held != nil {
+		return aim.Hold(in, out)
+	}
 	return leak.Run(ctx, aim, out)
 }

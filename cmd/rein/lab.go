@@ -39,6 +39,10 @@ rein promises hold. None needs a model or a network; a4 also takes a real model
   a5   the brakes: an endless loop ends at its timeouts, its sandbox is never
        renewed and is destroyed; work that gets on is renewed, and never past the
        absolute end
+  a6   the key boundary of a command-line agent (rein wrap): the keys of its models
+       are looked for in all that is inside, while a request with one is under way;
+       every way around the gateway to have it pass on what it must not; the budget
+       used up; the placeholders dead with the sandbox (within 45 seconds)
 
 Exits 0 when all pass, 1 when one fails, 2 for a usage error.`
 
@@ -52,6 +56,7 @@ var experiments = []struct {
 	{"a3", lab.A3},
 	{"a4", lab.A4},
 	{"a5", lab.A5},
+	{"a6", lab.A6},
 }
 
 // labFlags are the flags of "rein lab".

@@ -44,6 +44,12 @@ type Aim struct {
 	// Keys is set where the sandbox's requests are given a credential; then only
 	// ways by which that or another leaves are tried.
 	Keys *Keys `json:"keys,omitempty"`
+	// Cage is set where the sandbox asks models: then only ways around what keeps
+	// it to that are tried, and what is looked for inside.
+	Cage *Cage `json:"cage,omitempty"`
+	// Held is set for a process that has nothing to do but to have it in memory,
+	// veiled, until its input ends.
+	Held []byte `json:"held,omitempty"`
 }
 
 // Allowed is a server that the policy allows by name, which is the sink's too.
@@ -100,6 +106,7 @@ type way struct {
 	want               []Outcome
 	try                func(ctx context.Context, p *probe) seen
 	program            bool // it is somebody else's
+	patient            bool // it may take long
 }
 
 // by is a way that the probe tries itself.
@@ -121,11 +128,15 @@ const (
 	patience       = 2 * time.Second  // for an answer
 	longest        = 8 * time.Second  // for one way
 	longestProgram = 20 * time.Second // for one that a program tries
+	longestSearch  = 40 * time.Second // for one that looks through all there is
 )
 
 // ways is everything there is to try with an aim.
 func (a Aim) ways() []way {
-	if a.Keys != nil {
+	switch {
+	case a.Cage != nil:
+		return a.caged()
+	case a.Keys != nil:
 		return a.keyed()
 	}
 	// The fronts come first: a gateway tells only so many targets apart.
@@ -170,8 +181,11 @@ func try(ctx context.Context, aim Aim, ways []way, w io.Writer) error {
 
 func (w way) run(ctx context.Context, aim Aim) Row {
 	within := longest
-	if w.program {
+	switch {
+	case w.program:
 		within = longestProgram
+	case w.patient:
+		within = longestSearch
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
