@@ -49,7 +49,8 @@ type wrapFlags struct {
 	place
 	vendor, model, baseURL  string
 	models, hosted          []string
-	urls                    bool
+	urls, dearer            bool
+	members                 []string
 	keyEnv, keyFile, secret string
 	login                   string
 	agentVersion            string
@@ -112,6 +113,8 @@ func (f *wrapFlags) flags(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.models, "allow-model", nil, "`NAME`, or NAME*, of a further model that may be asked (repeatable)")
 	fl.StringArrayVar(&f.hosted, "allow-hosted", nil, "`TYPE` of a tool that the vendor runs, such as web_search_20250305, that requests may ask for (repeatable)")
 	fl.BoolVar(&f.urls, "allow-urls", false, "let the vendor fetch what requests name by a URL")
+	fl.BoolVar(&f.dearer, "allow-dearer", false, "let requests ask for what costs more than the model's price: tiers of service, fast modes; --max-cost does not hold then")
+	fl.StringArrayVar(&f.members, "allow-member", nil, "`NAME` of a member of requests that rein does not know and that may pass, of an agent newer than rein (repeatable)")
 	fl.StringVar(&f.keyEnv, "key-env", "", keyEnvFlagHelp)
 	fl.StringVar(&f.keyFile, "key-file", "", "`FILE` with the model's key")
 	fl.StringVar(&f.secret, "secret", "", "`NAME` of a secret of the configuration that is the model's key; one that a command makes is withdrawn at the end")
@@ -279,7 +282,7 @@ func (c *caged) bind(f *wrapFlags) error {
 	}
 	v := c.vendor
 	c.host = &inference.Host{Name: v.Host, Base: v.Base, Upstream: f.baseURL, Calls: v.Calls,
-		Rules: inference.Rules{Models: append([]string{c.model}, f.models...), Hosted: f.hosted, URLs: f.urls}}
+		Rules: inference.Rules{Models: append([]string{c.model}, f.models...), Hosted: f.hosted, URLs: f.urls, Dearer: f.dearer, Members: f.members}}
 	source, err := c.source(f)
 	if err != nil {
 		return err

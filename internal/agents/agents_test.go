@@ -1,5 +1,3 @@
-// Package agents_test drives the command-line agents themselves, as npm has them,
-// in rein wrap: with a scripted model on the vendors' wire, in real sandboxes.
 package agents_test
 
 import (
