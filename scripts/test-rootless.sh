@@ -58,7 +58,7 @@ say "go test, as $user"
 cd "$copy/tree"
 # Which packages: those whose tests start sandboxes or depend on who runs them.
 packages=()
-for dir in image sandbox execd/daemon run agent lab cmd/rein; do
+for dir in image sandbox execd/daemon run agent wrap lab cmd/rein; do
 	[ ! -d "$dir" ] || packages+=("./$dir/...")
 done
 GOFLAGS="${GOFLAGS:-} -buildvcs=false" go test -exec "$copy/as-user" "$@" "${packages[@]}"
