@@ -61,7 +61,6 @@ const (
 	NoModel   Outcome = "the vendor's error: no such model"
 	Spent     Outcome = "the vendor's error: the budget is used up"
 	Closed    Outcome = "the vendor's error: nobody keeps the budget"
-	Dropped   Outcome = "served without it" // the field was taken out
 	modelPath Outcome = "models.path"
 	modelHost Outcome = "models.host"
 	leaked    Outcome = "vault.leak"
@@ -261,7 +260,7 @@ func judgeModel(got answer) seen {
 	for _, o := range []struct {
 		says string
 		Outcome
-	}{{"rein: the budget of this run", Spent}, {"rein: the model may not be asked", NoModel}, {"rein: nobody keeps the budget", Closed}, {"rein: the request may not go on", Asked}} {
+	}{{"rein: the budget of this run", Spent}, {"is none that this run may ask", NoModel}, {"rein: the model may not be asked", NoModel}, {"rein: nobody keeps the budget", Closed}, {"rein: the request may not go on", Asked}} {
 		if got.StatusCode >= 400 && strings.Contains(got.body, o.says) {
 			return seen{outcome: o.Outcome, words: words}
 		}

@@ -76,7 +76,7 @@ func (a Aim) packed() (list []way) {
 		{"no gzip, that says it is", []Outcome{"models.body"}, inquiry{body: a.chat(""), fields: []string{"Content-Encoding", "gzip"}}},
 		{"a packing nobody knows", []Outcome{"models.body"}, inquiry{body: a.chat(""), fields: []string{"Content-Encoding", "lab"}}},
 		{"the body of a list of models", []Outcome{"models.body"}, inquiry{method: http.MethodGet, path: "/v1/models", body: `{"note":"` + mark + `"}`}},
-		{"another type, beside", []Outcome{Asked}, inquiry{body: a.chat(""), fields: []string{"Content-Type", "text/plain"}}},
+		{"another type, beside the right one", []Outcome{Asked, BadRequest, "http.framing", "models.body", "models.form"}, inquiry{body: a.chat(""), fields: []string{"Content-Type", "text/plain"}}},
 	} {
 		q.host = c.OpenAI
 		if q.path == "" {

@@ -112,8 +112,8 @@ func (a Aim) modelPlaceholders() (list []way) {
 	in("in base64", base64.StdEncoding.EncodeToString([]byte(key)))
 	in("in base64 with what is before", base64.StdEncoding.EncodeToString([]byte("k="+key)))
 	in("in hexadecimal", hex.EncodeToString([]byte(key)))
-	in("percent-encoded", strings.ReplaceAll(url.QueryEscape(key), "-", "%2D"))
-	in("escaped as JSON", escapeJSON(key))
+	in("percent-encoded", url.QueryEscape(key))
+	in("escaped as PHP does in JSON", strings.ReplaceAll(key, "/", `\/`))
 	for _, f := range []struct {
 		name, query string
 		fields      []string
@@ -134,14 +134,6 @@ func (a Aim) modelPlaceholders() (list []way) {
 	return list
 }
 
-func escapeJSON(s string) string {
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		fmt.Fprintf(&b, `\u%04x`, c)
-	}
-	return b.String()
-}
-
 // modelCalls are requests that no agent needs.
 func (a Aim) modelCalls() (list []way) {
 	c := a.Cage
@@ -158,7 +150,7 @@ func (a Aim) modelCalls() (list []way) {
 		{get, "/v1/chat/completions", c.OpenAI}, {get, "/v1/responses/resp_1", c.OpenAI}, {del, "/v1/responses/resp_1", c.OpenAI}, {put, chatPath, c.OpenAI}, {del, "/v1/models", c.OpenAI}, {"PATCH", chatPath, c.OpenAI}, {"TRACE", chatPath, c.OpenAI}, {"OPTIONS", chatPath, c.OpenAI},
 		{get, "/", c.OpenAI}, {get, "/v1/models/other", c.OpenAI},
 		{post, "/v1/messages/batches", c.Anthropic}, {post, "/v1/files", c.Anthropic}, {post, "/v1/complete", c.Anthropic}, {get, "/v1/organizations/api_keys", c.Anthropic}, {post, "/v1/skills", c.Anthropic},
-		{post, "/v1beta/cachedContents", c.Google}, {post, "/upload/v1beta/files", c.Google}, {get, "/v1beta/files", c.Google}, {post, "/v1beta/models/" + c.Model + ":batchGenerateContent", c.Google}, {post, "/v1beta/tunedModels", c.Google}, {post, "/v1beta/corpora", c.Google},
+		{post, "/v1beta/cachedContents", c.Google}, {post, "/upload/v1beta/files", c.Google}, {get, "/v1beta/files", c.Google}, {post, "/v1beta/tunedModels", c.Google}, {post, "/v1beta/corpora", c.Google},
 	} {
 		q := inquiry{method: r.method, host: r.host, path: r.path}
 		if r.method == post || r.method == put {
@@ -167,6 +159,7 @@ func (a Aim) modelCalls() (list []way) {
 		name := r.method + " " + r.path + " of " + r.host.Name
 		list = append(list, a.by(lanes[0], name, no, q), a.by(lanes[1], name, no, q))
 	}
+	list = append(list, a.every("a method of Google's models that is none of the calls", []Outcome{Asked, modelPath}, inquiry{host: c.Google, path: "/v1beta/models/" + c.Model + ":batchGenerateContent", body: a.generate("")})...)
 	// Other spellings of paths: those that are not plain have no reading that all servers share.
 	odd := []Outcome{modelPath, modelHost, BadRequest, "http.path"}
 	for _, path := range []string{chatPath + "/../../files", chatPath + "/%2e%2e/%2e%2e/files", "/v1//files", "//v1/files", chatPath + "/", chatPath + ";a=b", "/v1/chat%2fcompletions", "/v1%2ffiles", chatPath + "%00", chatPath + "%3fa", "/V1/CHAT/COMPLETIONS", "/v1/./files", "/v1/chat/..%5c..%5cfiles"} {
@@ -189,7 +182,7 @@ func (a Aim) modelCalls() (list []way) {
 // modelHosts are other hosts, at the door and in TLS.
 func (a Aim) modelHosts() (list []way) {
 	c := a.Cage
-	no := []Outcome{modelHost, BadRequest}
+	no := []Outcome{modelHost, BadRequest, "http.framing"}
 	for _, name := range []string{outside, "evil." + c.OpenAI.Name, strings.ToUpper(c.OpenAI.Name), c.OpenAI.Name + ".", c.OpenAI.Name + ":443", c.OpenAI.Name + ":8443", "x@" + c.OpenAI.Name, c.OpenAI.Name + "@" + outside, "127.0.0.1", fmt.Sprintf("127.0.0.1:%d", c.Upstream), "localhost", "[::1]", "169.254.169.254", "chatgpt.com", "files.openai.com", "..", "%61" + c.OpenAI.Name[1:], ""} {
 		q := inquiry{host: ModelHost{Name: name, Placeholder: c.OpenAI.Placeholder}, path: chatPath, body: a.chat("")}
 		list = append(list, a.door("the door to "+short(name), no, q)...)
@@ -207,6 +200,9 @@ func (a Aim) modelHosts() (list []way) {
 	mixed := []Outcome{"http.host", BadRequest, modelHost}
 	for _, host := range []string{outside, c.Anthropic.Name, "127.0.0.1", c.OpenAI.Name + ":8443", "x@" + c.OpenAI.Name} {
 		for _, route := range lanes[1:] {
+			if !route.old && strings.Contains(host, "@") {
+				continue // which clients do not send over HTTP/2
+			}
 			list = append(list, a.by(route, "Host: "+host, mixed, inquiry{host: c.OpenAI, path: chatPath, fields: []string{"Host", host}, body: a.chat("")}))
 		}
 	}
