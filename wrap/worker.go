@@ -31,6 +31,9 @@ type Options struct {
 	// Bin is the directory inside with the programs of the agent's layer; empty: it is
 	// found on the sandbox's PATH.
 	Bin string
+	// Fits, when set, is why the agent's program is not for this sandbox, in which
+	// Node.js has that version; empty: there is none.
+	Fits func(info sandbox.Info, node string) error
 	// Variable has the placeholder inside; empty: there is none.
 	Variable string
 	// Terminal, when set, connects the agent with the user's terminal until it ends.
@@ -119,7 +122,12 @@ func (w *worker) prepare(ctx context.Context) (*start, *run.Outcome, error) {
 		return nil, nil, err
 	}
 	lines := strings.Split(string(found.Stdout.Head), "\n")
-	if !found.OK() || len(lines) < 3 {
+	if w.Fits != nil && len(lines) > 2 {
+		if err := w.Fits(box.Info(), lines[2]); err != nil {
+			return nil, &run.Outcome{Reason: run.Misused, Detail: err.Error()}, err
+		}
+	}
+	if !found.OK() || len(lines) < 4 {
 		return nil, &run.Outcome{Reason: run.Misused, Detail: fmt.Sprintf("%s is not in the sandbox", w.Recipe.Command[0]),
 			Hint: "leave out --no-install, or use an image that has it"}, nil
 	}
@@ -181,14 +189,14 @@ func (w *worker) path() map[string]string {
 	return map[string]string{"PATH": w.Bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 }
 
-// question prints the home directory, the placeholder, and where the program is,
-// and fails when it is nowhere.
+// question prints the home directory, the placeholder, the version of Node.js and
+// where the program is, and fails when it is nowhere.
 func (w *worker) question() string {
 	key := `""`
 	if w.Variable != "" {
 		key = `"$` + w.Variable + `"`
 	}
-	return fmt.Sprintf(`printf '%%s\n' "$HOME" %s && command -v -- %s`, key, quote(w.Recipe.Command[0]))
+	return fmt.Sprintf(`printf '%%s\n' "$HOME" %s "$(node --version 2>/dev/null)" && command -v -- %s`, key, quote(w.Recipe.Command[0]))
 }
 
 // quote makes a text one word of a shell.

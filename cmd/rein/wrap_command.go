@@ -445,7 +445,7 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 	if err != nil {
 		return o, nil, err
 	}
-	wo := wrap.Options{Recipe: c.recipe, Vendor: c.vendor, Args: c.args, Model: c.model, Bin: bin}
+	wo := wrap.Options{Fits: a.fits(), Recipe: c.recipe, Vendor: c.vendor, Args: c.args, Model: c.model, Bin: bin}
 	if c.key != "" {
 		wo.Variable = c.config.Secrets[c.key].Variable
 	}

@@ -70,3 +70,11 @@ func (a *app) sayInstall(p layer.Progress) {
 		a.note("%-8s %s %s", "agent", what, cleanLine(p.Package))
 	}
 }
+
+// fits judges a sandbox by the layer that is in use; nil without one.
+func (a *app) fits() func(sandbox.Info, string) error {
+	if len(a.layers) == 0 {
+		return nil
+	}
+	return a.layers[len(a.layers)-1].Fits
+}
