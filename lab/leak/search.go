@@ -88,11 +88,15 @@ type hunt struct {
 type count struct {
 	searched, closed, old, cut int
 	bytes                      int64
+	took                       time.Duration
 	names                      []string // of what is closed, some
 }
 
 func (c *count) String() string {
 	s := fmt.Sprintf("%d searched, %d MiB", c.searched, c.bytes>>20)
+	if c.took > 0 {
+		s += fmt.Sprintf(" in %v", c.took)
+	}
 	if c.old > 0 {
 		s += fmt.Sprintf("; %d older than the key", c.old)
 	}
@@ -185,10 +189,21 @@ func (s *Search) hunt() (*hunt, error) {
 		return nil, err
 	}
 	defer remove()
-	h.processes()
-	h.pseudo("/proc")
-	h.files("/")
+	var all sync.WaitGroup
+	all.Go(func() { h.timed(inFile, func() { h.files("/") }) })
+	h.timed(inMemory, h.processes)
+	h.timed(inProc, func() { h.pseudo("/proc") })
+	all.Wait()
 	return h, ctx.Err()
+}
+
+// timed notes how long a part of the search took.
+func (h *hunt) timed(p place, search func()) {
+	start := time.Now()
+	search()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts[p].took = time.Since(start).Round(time.Millisecond)
 }
 
 // look searches one thing. It is closed when it could not be opened.

@@ -1,6 +1,7 @@
 package leak
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -93,6 +94,7 @@ type Finder struct {
 	prints map[uint64][]named
 	maybe  [1 << 10]uint64 // a bit for the upper 16 of each hash
 	leaves [256]uint64     // what a byte that leaves the span takes with it
+	zero   uint64          // the hash of a span of zeros
 }
 
 type named struct {
@@ -109,6 +111,7 @@ func NewFinder(traces ...Trace) *Finder {
 			f.maybe[p.Hash>>54] |= 1 << (p.Hash >> 48 & 63)
 		}
 	}
+	f.zero = roll(make([]byte, span))
 	power := uint64(1)
 	for range span {
 		power *= base
@@ -122,6 +125,8 @@ func NewFinder(traces ...Trace) *Finder {
 // buffers are what is read into: most files are short.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
+var zeros [64 << 10]byte
+
 // Find reads to the end, and returns how much that was and which traces it has:
 // the name of each, and the form. What cannot be read is an error; what was found
 // before it counts.
@@ -133,7 +138,11 @@ func (f *Finder) Find(r io.Reader) (n int64, found map[string]string, err error)
 	for {
 		m, err := r.Read(buf[kept:])
 		n += int64(m)
-		for i := kept; i < kept+m; i++ {
+		end := kept + m
+		if m > 2*span && bytes.Equal(buf[kept+span:end], zeros[:m-span]) { // as most of what a program has set aside
+			end = kept + span
+		}
+		for i := kept; i < end; i++ {
 			h = h*base + uint64(buf[i]) + 1
 			if i < span-1 {
 				continue
@@ -152,6 +161,9 @@ func (f *Finder) Find(r io.Reader) (n int64, found map[string]string, err error)
 					found[p.name] = p.Form
 				}
 			}
+		}
+		if end < kept+m {
+			h = f.zero
 		}
 		kept += m
 		switch {

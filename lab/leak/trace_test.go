@@ -37,7 +37,11 @@ func TestTrace(t *testing.T) {
 			text := strings.Repeat("a", before) + form(key) + "tail"
 			for how, r := range map[string]func() (int64, map[string]string, error){
 				"at once": func() (int64, map[string]string, error) { return f.Find(strings.NewReader(text)) },
-				"halves":  func() (int64, map[string]string, error) { return f.Find(iotest.HalfReader(strings.NewReader(text))) },
+				"zeros": func() (int64, map[string]string, error) {
+					text = strings.Repeat("\x00", before) + form(key) + strings.Repeat("\x00", 200<<10) + form(alike)
+					return f.Find(strings.NewReader(text))
+				},
+				"halves": func() (int64, map[string]string, error) { return f.Find(iotest.HalfReader(strings.NewReader(text))) },
 			} {
 				n, found, err := r()
 				if err != nil || n != int64(len(text)) || found["key"] == "" {
