@@ -95,7 +95,7 @@ func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (o
 		m.refuse(rw, r, string(code), err.Error())
 		return nil, false
 	}
-	if m.ask = ask; m.call.Free {
+	if m.ask = ask; ask.Free {
 		return ask.Body(0), true
 	}
 	most, likely, turn := g.models.counter.Input(ask)
@@ -195,7 +195,7 @@ func (m *metered) settle() {
 	if e.Cut = e.Sent; m.answer != nil {
 		u, complete, code := m.answer.End(!m.whole)
 		e.Usage, e.Cut, e.Error = u, !complete, cmp.Or(code, m.failed)
-		if !m.call.Free {
+		if !m.ask.Free {
 			m.w.f.gateway.models.counter.Answered(m.ask, u)
 		}
 	}
