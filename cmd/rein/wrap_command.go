@@ -227,6 +227,9 @@ func (a *app) recipe(agent string, f *wrapFlags) (wrap.Recipe, error) {
 		}
 		return r, usage(unknown.Hint()+"; a command that the sandbox has is run with --no-install", "no agent %q is known", agent)
 	}
+	if faults, ok := errors.AsType[*wrap.Error](err); ok {
+		return r, usage(faults.Hint(), "%s", err)
+	}
 	if err != nil {
 		return r, err
 	}
