@@ -245,7 +245,7 @@ func (c *cage) try(ctx context.Context, b caged, part, dead string) ([]leak.Row,
 
 // wanted is what is looked for inside, which is not told what it is.
 func (c *cage) wanted() *leak.Search {
-	s := &leak.Search{Honey: leak.Veil([]byte(c.honey)), Since: c.since.Unix(), Traces: []leak.Trace{leak.NewTrace(leak.Honeypot, c.honey)}}
+	s := &leak.Search{Again: []string{ProbeCommand}, Honey: leak.Veil([]byte(c.honey)), Since: c.since.Unix(), Traces: []leak.Trace{leak.NewTrace(leak.Honeypot, c.honey)}}
 	for _, h := range vendorHosts {
 		s.Traces = append(s.Traces, leak.NewTrace(h.at, c.keys[h.at]))
 	}

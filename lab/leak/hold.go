@@ -11,14 +11,14 @@ import (
 )
 
 // hold starts this program once more, to have the honeypot in its memory until
-// end. env is added to its environment.
-func hold(ctx context.Context, env []string, honey []byte) (end func(), err error) {
+// end. env is its environment; nil: as this one's.
+func hold(ctx context.Context, again, env []string, honey []byte) (end func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd := exec.CommandContext(ctx, self, again...)
+	cmd.Env = env // nil: as this
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ type Search struct {
 	// Honey is planted, and must be found: each byte is xored with 0x5a, so that
 	// it is nowhere but where it was planted. Its trace is named Honeypot.
 	Honey []byte `json:"honey"`
+	// Again are the arguments with which the program inside is started once more.
+	Again []string `json:"again"`
 	// Since is when the texts were made up, as Unix seconds: files that have not
 	// changed since then cannot have them, and are not read.
 	Since int64 `json:"since"`
@@ -456,7 +458,7 @@ func (s *Search) plant(ctx context.Context) (remove func(), err error) {
 		return nil, err
 	}
 	for _, env := range [][]string{{"LAB_HONEYPOT=" + text}, nil} {
-		end, err := hold(ctx, env, s.Honey)
+		end, err := hold(ctx, s.Again, env, s.Honey)
 		if err != nil {
 			remove()
 			return nil, err
