@@ -86,7 +86,11 @@ func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (o
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
 	}
-	ask, err := inference.Read(m.call, target, r.Header.Get("Content-Type"), body, w.f.model.Rules)
+	kind := "" // several are none: who reads which is not known
+	if list := r.Header.Values("Content-Type"); len(list) == 1 {
+		kind = list[0]
+	}
+	ask, err := inference.Read(m.call, target, kind, body, w.f.model.Rules)
 	if err != nil {
 		code := inference.RefuseForm
 		if no, is := errors.AsType[*inference.Refusal](err); is {

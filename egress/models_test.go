@@ -122,10 +122,6 @@ const (
 	throughTLS  = "https://" + modelName
 )
 
-func (m *metered) routes() map[string]string {
-	return map[string]string{"door": throughDoor, "TLS": throughTLS}
-}
-
 // meteredTo serves the models as the host, or as its upstream where one is given.
 func meteredTo(t testing.TB, h http.Handler, upstream string, change func(*egress.Options)) *metered {
 	t.Helper()

@@ -82,9 +82,7 @@ func explain(c *caged, f *wrapFlags) (*explained, error) {
 	if c.vendor != nil {
 		e.vendor(c, f)
 	}
-	for _, rule := range e.Network {
-		e.Receives = append(e.Receives, rule)
-	}
+	e.Receives = append(e.Receives, e.Network...)
 	if len(e.Receives) == 0 {
 		e.Receives = []string{"nobody"}
 	}
