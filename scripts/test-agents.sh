@@ -7,4 +7,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/need.sh runc:runc node:nodejs npm:npm git:git
-go test ./internal/agents -run TestAgents -count=1 -timeout=60m -v -args -all | sed -n 's/^ *\(agents\|failures\)_test.go:[0-9]*: //p; /^ *---/p; /^ok/p; /^FAIL/p'
+go test ./internal/agents -run TestAgents -count=1 -timeout=60m -v -args -all | sed -u -n 's/^ *\(agents\|failures\)_test.go:[0-9]*: //p; /^ *---/p; /^ok/p; /^FAIL/p'
