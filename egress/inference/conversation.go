@@ -92,7 +92,7 @@ func (j *judge) said(in, i int) error {
 		return refuse(RefuseHosted, "the request uses "+quoted(j.name(i))+", which the vendor keeps from elsewhere")
 	case m == place || m == thing:
 		return j.places(in, i, m)
-	case m == caching && j.out.API == Messages:
+	case m == caching && (j.out.API == Messages || j.out.API == Chat):
 		return j.cache(i)
 	case m == toolList && j.out.API == Responses:
 		return j.tools(i)

@@ -147,6 +147,7 @@ func TestReadRefuses(t *testing.T) {
 		{messages, price, `{"model":"m","max_tokens":1,"speed":"fast"}`},
 		{messages, price, `{"model":"m","max_tokens":1,"inference_geo":"us"}`},
 		{messages, price, `{"model":"m","max_tokens":1,"system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral","ttl":"1h"}}]}`},
+		{chat, price, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"s","cache_control":{"type":"ephemeral","ttl":"1h"}}]}]}`},
 		{messages, form, `{"model":"m","max_tokens":1,"thinking":{"type":"enabled","budget_tokens":"many"}}`},
 		{gemini, hosted, `{"tools":[{"googleSearch":{}}]}`},
 		{gemini, hosted, `{"tools":[{"functionDeclarations":[],"google_search":{}}]}`},

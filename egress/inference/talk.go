@@ -206,7 +206,7 @@ func (w *weigher) ignored(item, object, m int, name string) bool {
 	case w.kind(m) == 'n':
 		return true
 	case marking[name]:
-		return w.api == Messages
+		return w.api == Messages || w.api == Chat // those of DashScope and OpenRouter have it, too
 	case w.turning:
 		return changing[name]
 	case w.api == Responses && object == item: // which a server that stores gives, and other clients leave out

@@ -12,6 +12,9 @@ import (
 	"github.com/rein-sh/rein/wrap"
 )
 
+// preface is what Qwen Code says itself before the model does.
+const preface = "preface: [\"Got it. Thanks for the context!\"]\n"
+
 // failures provokes what can go wrong with an agent, and judges how its end is
 // told.
 func (p *place) failures(t *testing.T, a agent, runtime string) {
@@ -32,7 +35,7 @@ func (p *place) failures(t *testing.T, a agent, runtime string) {
 			reasons: []run.Reason{run.OverBudget}},
 	} {
 		file := filepath.Join(t.TempDir(), "fault.yaml")
-		if err := os.WriteFile(file, []byte(f.script), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(preface+f.script), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		r := p.wrap(t, a, runtime, file, f.server, f.flags...)
