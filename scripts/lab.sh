@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# lab.sh [EXPERIMENT...] runs experiments (default a4) with both runtimes, as the
+# lab.sh [EXPERIMENT...] runs experiments (default a4 and a6) with both runtimes, as the
 # caller and, when that is root, also as the ordinary user rein-test. Results go
 # to lab/*.json of REIN_LAB_DIR (default: a temporary directory).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/need.sh runc:runc curl:curl wget:wget git:git python3:python3 setpriv:util-linux
-experiments=("${@:-a4}")
+[ $# -gt 0 ] || set -- a4 a6
+experiments=("$@")
 out=${REIN_LAB_DIR:-$(mktemp -d "${TMPDIR:-/tmp}/rein-lab.XXXXXX")}
 mkdir -p "$out"
 failed=0
