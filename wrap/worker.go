@@ -53,6 +53,9 @@ const (
 	shownEnd = 4 << 10
 	// prepareTimeout bounds each step before the agent starts.
 	prepareTimeout = 30 * time.Second
+	// longest is longer than any run: the agent's time is the run's, which can be changed
+	// while it works, and its end interrupts it.
+	longest = 7 * 24 * time.Hour
 	// syncEvery is how often run.Options.Output is brought up to date, and lookEvery
 	// how often the record of the network is looked at.
 	syncEvery = 10 * time.Second
@@ -250,7 +253,7 @@ func (w *worker) headless(ctx context.Context, st *start) (run.Outcome, error) {
 	begun := time.Now()
 	w.s.Emit(run.Event{Kind: run.EventCall, Call: &run.CallEvent{ID: id, Tool: w.Recipe.Name, Summary: evidence.Cut(w.s.Masker().String(quoted(st.argv)), 200)}})
 	r, err := w.s.Sandbox().Run(ctx, sandbox.Command{CallID: id, Tool: "wrap", Shell: quoted(st.argv), Argv: st.argv, Env: st.env,
-		Timeout: max(time.Millisecond, w.s.Budget().Remaining()), Stdout: l.stream(false), Stderr: l.stream(true)})
+		Timeout: longest, Stdout: l.stream(false), Stderr: l.stream(true)})
 	if err != nil && ctx.Err() == nil {
 		return run.Outcome{Reason: run.Failed, Detail: "the agent could not be run"}, err
 	}
