@@ -29,7 +29,7 @@ func (e *ended) h2(t testing.TB, settings ...http2.Setting) *h2 {
 	t.Helper()
 	c := tls.Client(mustReach(t, e.ns, "api.example.com", 443), &tls.Config{RootCAs: e.trust.RootCAs, ServerName: "api.example.com", NextProtos: []string{"h2"}})
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(hung))
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +42,13 @@ func (e *ended) h2(t testing.TB, settings ...http2.Setting) *h2 {
 	return h
 }
 
+// hung is how long nothing may come of a request until it is taken to hang.
+const hung = 20 * time.Second
+
 // send sends a request with these fields, and no others.
 func (h *h2) send(t testing.TB, end bool, fields ...string) uint32 {
 	t.Helper()
+	h.c.SetDeadline(time.Now().Add(hung))
 	h.head.Reset()
 	for i := 0; i < len(fields); i += 2 {
 		h.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
