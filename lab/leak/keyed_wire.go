@@ -146,9 +146,10 @@ func answered(f *http2.Framer, id uint32) (seen, error) {
 			}
 		case *http2.RSTStreamFrame:
 			if frame.StreamID == id {
-				if status != 0 {
+				if status != 0 && (frame.ErrCode == http2.ErrCodeNo || status < 400) {
 					return judge(status, fields, body), nil
 				}
+				// Also in the middle of the page that says why.
 				return seen{outcome: Reset, words: fmt.Sprintf("RST_STREAM %v", frame.ErrCode)}, nil
 			}
 		case *http2.MetaHeadersFrame:
