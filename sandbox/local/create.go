@@ -109,7 +109,7 @@ func (p *Provider) register(id string) error {
 	if err != nil {
 		return hostError("create", id, err)
 	}
-	tmp, err := os.MkdirTemp(p.liveDir(), "new-")
+	tmp, err := os.MkdirTemp(p.liveDir(), unbornName(self))
 	if err != nil {
 		return hostError("create", id, err)
 	}

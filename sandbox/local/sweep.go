@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -48,6 +49,20 @@ func (p *Provider) kept(id string) bool {
 	return readJSON(filepath.Join(p.dir(id), keeperFile), &keeper) == nil && keeper.alive()
 }
 
+// unbornName is the pattern of a directory that self makes for a sandbox: it says
+// whose it is before anything is in it.
+func unbornName(self processID) string { return fmt.Sprintf("new-%d.%d-*", self.PID, self.Start) }
+
+// abandoned reports whether who made a directory, as its name says, has ended.
+func abandoned(dir string) bool {
+	var by processID
+	if n, _ := fmt.Sscanf(filepath.Base(dir), "new-%d.%d-", &by.PID, &by.Start); n != 2 {
+		return false
+	}
+	now, runs, err := lookAt(by.PID)
+	return err != nil || !runs || now.Start != by.Start
+}
+
 // sweepUnborn removes directories whose creator ended before they had a name.
 func (p *Provider) sweepUnborn() error {
 	unborn, err := filepath.Glob(filepath.Join(p.liveDir(), "new-*"))
@@ -58,7 +73,7 @@ func (p *Provider) sweepUnborn() error {
 	for _, dir := range unborn {
 		var creator processID
 		err := readJSON(filepath.Join(dir, creatorFile), &creator)
-		if errors.Is(err, fs.ErrNotExist) && justMade(dir) || err == nil && creator.alive() {
+		if errors.Is(err, fs.ErrNotExist) && justMade(dir) && !abandoned(dir) || err == nil && creator.alive() {
 			continue // not written yet, or being written
 		}
 		errs = append(errs, os.RemoveAll(dir))

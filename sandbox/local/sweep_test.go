@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,10 +40,17 @@ func TestSweepOfWhatWasNeverFinished(t *testing.T) {
 	}
 	oldDir, oldID := begin("old", 2*makingTime)
 	newDir, newID := begin("young", 0)
+	self, err := identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	minDir, _ := begin(strings.Replace(unbornName(self)[len("new-"):], "*", "mine", 1), 0)
+	self.Start-- // of somebody who had this number before
+	goneDir, _ := begin(strings.Replace(unbornName(self)[len("new-"):], "*", "his", 1), 0)
 	if _, err := p.Sweep(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	for path, stays := range map[string]bool{oldDir: false, oldID: false, newDir: true, newID: true} {
+	for path, stays := range map[string]bool{oldDir: false, oldID: false, newDir: true, newID: true, minDir: true, goneDir: false} {
 		if _, err := os.Stat(path); (err == nil) != stays {
 			t.Errorf("%s: stays %v, want %v", path, err == nil, stays)
 		}
