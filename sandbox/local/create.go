@@ -124,7 +124,7 @@ func (p *Provider) register(id string) error {
 }
 
 // reserveIDs picks a range of host ids that no other sandbox of this StateDir
-// has. They lie where no distribution puts users or subordinate ids.
+// has, and claims it by a link to the sandbox's id. They lie where no distribution puts users or subordinate ids.
 func (p *Provider) reserveIDs(id string) (int, error) {
 	const first, count = 0x6000, 0x1000 // ranges of 65536 from 1,610,612,736
 	if err := os.MkdirAll(p.idsDir(), 0o700); err != nil {
@@ -134,15 +134,15 @@ func (p *Provider) reserveIDs(id string) (int, error) {
 	h.Write([]byte(id))
 	for i := range uint32(count) {
 		n := first + int((h.Sum32()+i)%count)
-		f, err := os.OpenFile(p.idsPath(n*idRange), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		// A link is there with its content or not at all.
+		err := os.Symlink(id, p.idsPath(n*idRange))
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
 		if err != nil {
 			return 0, hostError("create", id, err)
 		}
-		_, err = f.WriteString(id)
-		return n * idRange, errors.Join(err, f.Close())
+		return n * idRange, nil
 	}
 	return 0, &sandbox.Error{Kind: sandbox.KindUnavailable, Op: "create", Subject: id,
 		Err: errors.New("all ranges of user ids are in use"), Hint: "rein sandbox gc"}

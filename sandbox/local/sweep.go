@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -106,11 +105,11 @@ func (p *Provider) sweepIDs() error {
 			continue
 		}
 		path := filepath.Join(p.idsDir(), e.Name())
-		id, err := os.ReadFile(path)
-		if err != nil || len(id) == 0 && justMade(path) {
-			continue // being written, or already gone
+		id, err := os.Readlink(path)
+		if err != nil {
+			continue // already gone
 		}
-		if _, err := os.Stat(p.dir(strings.TrimSpace(string(id)))); len(id) == 0 || errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(p.dir(id)); errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, os.Remove(path))
 		}
 	}

@@ -19,39 +19,47 @@ func TestSweepOfWhatWasNeverFinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := func(name string, age time.Duration) (dir, id string) {
+	begin := func(name string, age time.Duration) string {
 		t.Helper()
-		dir, id = filepath.Join(p.liveDir(), "new-"+name), p.idsPath(len(name)*idRange)
-		for _, d := range []string{dir, filepath.Dir(id)} {
-			if err := os.MkdirAll(d, 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(id, nil, 0o600); err != nil {
+		dir := filepath.Join(p.liveDir(), "new-"+name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		at := time.Now().Add(-age)
-		for _, path := range []string{dir, id} {
-			if err := os.Chtimes(path, at, at); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.Chtimes(dir, at, at); err != nil {
+			t.Fatal(err)
 		}
-		return dir, id
+		return dir
 	}
-	oldDir, oldID := begin("old", 2*makingTime)
-	newDir, newID := begin("young", 0)
+	oldDir := begin("old", 2*makingTime)
+	newDir := begin("young", 0)
 	self, err := identify(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	minDir, _ := begin(strings.Replace(unbornName(self)[len("new-"):], "*", "mine", 1), 0)
+	minDir := begin(strings.Replace(unbornName(self)[len("new-"):], "*", "mine", 1), 0)
 	self.Start-- // of somebody who had this number before
-	goneDir, _ := begin(strings.Replace(unbornName(self)[len("new-"):], "*", "his", 1), 0)
+	goneDir := begin(strings.Replace(unbornName(self)[len("new-"):], "*", "his", 1), 0)
+	const born, gone = "sb-born", "sb-gone"
+	if err := p.register(born); err != nil {
+		t.Fatal(err)
+	}
+	bornIDs, err := p.reserveIDs(born)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goneIDs, err := p.reserveIDs(gone) // its creator was killed right then, its directory is removed
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := p.Sweep(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	for path, stays := range map[string]bool{oldDir: false, oldID: false, newDir: true, newID: true, minDir: true, goneDir: false} {
-		if _, err := os.Stat(path); (err == nil) != stays {
+	for path, stays := range map[string]bool{
+		oldDir: false, newDir: true, minDir: true, goneDir: false,
+		p.dir(born): true, p.idsPath(bornIDs): true, p.idsPath(goneIDs): false,
+	} {
+		if _, err := os.Lstat(path); (err == nil) != stays {
 			t.Errorf("%s: stays %v, want %v", path, err == nil, stays)
 		}
 	}
