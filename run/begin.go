@@ -233,7 +233,8 @@ func (r *runner) emit(e Event) {
 	e.Time = time.Now()
 	e.Text = r.o.Masker.String(e.Text)
 	if r.tree != nil {
-		e.Tokens = r.tree.Usage().Tokens
+		used := r.tree.Usage()
+		e.Tokens, e.CostUSD = used.Tokens, used.Cost.Float()
 	}
 	r.o.Events(e)
 }

@@ -13,6 +13,8 @@ type Event struct {
 	Step int `json:"step,omitempty"`
 	// Tokens counts what the run has used so far; 0 before the first reply.
 	Tokens int64 `json:"tokens,omitempty"`
+	// CostUSD is what the run has cost so far, where the price is known.
+	CostUSD float64 `json:"cost_usd,omitempty"`
 	// Call is set for EventCall, EventOutput and EventResult.
 	Call *CallEvent `json:"call,omitempty"`
 }

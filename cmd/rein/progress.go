@@ -86,7 +86,7 @@ func (p *progress) event(e run.Event) {
 		p.tokens = e.Tokens
 	}
 	if p.title != nil && e.Kind == run.EventModel {
-		p.title(fmt.Sprintf("rein: step %d, %s tokens", p.step, countText(p.tokens)))
+		p.title(spentText(p.step, p.tokens, e.CostUSD))
 	}
 	line, st := p.line(e)
 	if p.title != nil { // the screen is the agent's

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -116,6 +117,15 @@ func (s *titled) title(text string) {
 	}
 	defer s.mu.Unlock()
 	_, _ = io.WriteString(s.w, "\x1b]2;"+cleanLine(text)+"\a") // what the agent writes next says whether it is gone
+}
+
+// spentText is what a title says of a run.
+func spentText(step int, tokens int64, cost float64) string {
+	text := fmt.Sprintf("rein: step %d, %s tokens", step, countText(tokens))
+	if cost > 0 { // else it is free, or nobody knows
+		text += fmt.Sprintf(", $%.4f", cost)
+	}
+	return text
 }
 
 // entitle has the title of a terminal say how far the run is, and nothing be printed
