@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -209,6 +210,17 @@ func width(r rune, size int) int {
 	return size
 }
 
+// stride is how many bytes prefix and suffix take at once where they can.
+const stride = 8
+
+// even reports whether the stride that b begins with is of characters of one
+// byte, all shown as they are and none of them a newline.
+func even(b []byte) bool {
+	const each = 0x0101010101010101 // of eight bytes
+	w := binary.LittleEndian.Uint64(b)
+	return (w|(w-each*('\n'+1)))&(each*utf8.RuneSelf) == 0 // a smaller byte borrows
+}
+
 // prefix returns the length of the longest beginning of t that can be shown in
 // so much room, and the room it takes.
 func (t text) prefix(most room) (length int, took room) {
@@ -217,15 +229,17 @@ func (t text) prefix(most room) (length int, took room) {
 	for i := 0; i < len(t.raw); {
 		var size, shown int
 		newline := false
+		end := len(t.raw)
+		if len(spans) > 0 { // a value need not begin between characters
+			end = min(end, spans[0].Start)
+		}
 		if len(spans) > 0 && spans[0].Start == i {
 			size, shown, spans = spans[0].End-i, len(spans[0].Mark), spans[1:]
+		} else if i+stride <= end && took.bytes+stride <= most.bytes && even(t.raw[i:]) {
+			size, shown = stride, stride
 		} else if c := t.raw[i]; c < utf8.RuneSelf && c != 0 {
 			size, shown, newline = 1, 1, c == '\n'
 		} else {
-			end := len(t.raw)
-			if len(spans) > 0 { // a value need not begin between characters
-				end = min(end, spans[0].Start)
-			}
 			var r rune
 			r, size = utf8.DecodeRune(t.raw[i:end])
 			shown, newline = width(r, size), r == '\n'
@@ -250,15 +264,17 @@ func (t text) suffix(from int, most room) (start int, took room) {
 	for i := len(t.raw); i > from; {
 		var size, shown int
 		newline := false
-		if n := len(spans); n > 0 && spans[n-1].End == i {
+		n, begin := len(spans), from
+		if n > 0 { // a value need not end between characters
+			begin = max(begin, spans[n-1].End)
+		}
+		if n > 0 && spans[n-1].End == i {
 			size, shown, spans = i-spans[n-1].Start, len(spans[n-1].Mark), spans[:n-1]
+		} else if i-stride >= begin && took.bytes+stride <= most.bytes && even(t.raw[i-stride:]) {
+			size, shown = stride, stride
 		} else if c := t.raw[i-1]; c < utf8.RuneSelf && c != 0 {
 			size, shown, newline = 1, 1, c == '\n'
 		} else {
-			begin := from
-			if n > 0 { // a value need not end between characters
-				begin = max(begin, spans[n-1].End)
-			}
 			var r rune
 			r, size = utf8.DecodeLastRune(t.raw[begin:i])
 			shown, newline = width(r, size), r == '\n'

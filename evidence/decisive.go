@@ -120,10 +120,6 @@ func (ch *chooser) take(l clue.Line, p part, most room) {
 	if cost.bytes == 0 { // stripped
 		return
 	}
-	line := string(ch.c.pieces[p.piece].raw[p.from:p.to])
-	if ch.same[line] >= copies {
-		return
-	}
 	if !ch.taken[-l.Start-1] && !ch.taken[l.End] {
 		cost = cost.plus(ch.mark)
 	}
@@ -134,8 +130,12 @@ func (ch *chooser) take(l clue.Line, p part, most room) {
 	if !next.within(most) {
 		return
 	}
+	line := ch.c.pieces[p.piece].raw[p.from:p.to]
+	if ch.same[string(line)] >= copies {
+		return
+	}
 	ch.used = next
-	ch.same[line]++
+	ch.same[string(line)]++
 	ch.taken[l.Start], ch.taken[-l.End-1] = true, true
 	ch.parts = append(ch.parts, p)
 }

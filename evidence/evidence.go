@@ -7,8 +7,6 @@
 package evidence
 
 import (
-	"bytes"
-
 	"github.com/rein-sh/rein/evidence/clue"
 	"github.com/rein-sh/rein/secret"
 )
@@ -51,7 +49,12 @@ type Stream struct {
 
 // Text returns the Stream of a text that is there completely.
 func Text(b []byte) Stream {
-	return Stream{Bytes: int64(len(b)), Lines: lines(b), Head: b, HeadLines: int64(bytes.Count(b, []byte("\n")))}
+	n := lines(b)
+	s := Stream{Bytes: int64(len(b)), Lines: n, Head: b, HeadLines: n}
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		s.HeadLines--
+	}
+	return s
 }
 
 // Options bound a preview.
@@ -143,10 +146,11 @@ func Show(stdout, stderr Stream, o Options) Preview {
 		kept.bytes = max(kept.bytes, min(more.bytes, rest.bytes))
 		kept.lines = max(kept.lines, min(more.lines, rest.lines))
 	}
-	first := out.cut(all.less(kept))
+	left := all.less(kept)
+	first := out.cut(left)
 	second := err.cut(all.less(first.took))
-	if !first.whole {
-		first = out.cut(all.less(second.took))
+	if now := all.less(second.took); !first.whole && now != left {
+		first = out.cut(now)
 	}
 	return Preview{Stdout: first.shown(), Stderr: second.shown()}
 }
