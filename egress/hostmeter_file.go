@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -84,26 +83,41 @@ func (c *hostCounts) allow(now time.Time, perSecond int) bool {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func (c *hostCounts) encode() ([]byte, error) {
-	b, err := binary.Append(nil, binary.LittleEndian, c)
-	if err != nil {
-		return nil, err
+// countsBytes are the counts in the file, little-endian, without their checksum.
+const countsBytes = 8 + 8 + 8 + 2*25*8
+
+// encode returns the counts with their checksum. Every connection waits for it:
+// it is written without reflection.
+func (c *hostCounts) encode() []byte {
+	b := append(make([]byte, 0, countsBytes+4), c.Magic[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Hour))
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Next))
+	for _, d := range []*day{&c.Both, &c.Out} {
+		for _, v := range d {
+			b = binary.LittleEndian.AppendUint64(b, uint64(v))
+		}
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
 var errDamaged = errors.New("the file is damaged")
 
 func (c *hostCounts) decode(b []byte) error {
-	n := binary.Size(c)
-	if crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
+	if string(b[:len(hostMagic)]) != hostMagic || crc32.Checksum(b[:countsBytes], castagnoli) != binary.LittleEndian.Uint32(b[countsBytes:]) {
 		return errDamaged
 	}
-	if _, err := binary.Decode(b, binary.LittleEndian, c); err != nil {
-		return err
+	next := func() int64 {
+		v := int64(binary.LittleEndian.Uint64(b))
+		b = b[8:]
+		return v
 	}
-	if string(c.Magic[:]) != hostMagic {
-		return errDamaged
+	copy(c.Magic[:], b)
+	b = b[len(c.Magic):]
+	c.Hour, c.Next = next(), next()
+	for _, d := range []*day{&c.Both, &c.Out} {
+		for i := range d {
+			d[i] = next()
+		}
 	}
 	return nil
 }
@@ -163,10 +177,7 @@ func makeHostFile(path string) error {
 	defer os.Remove(f.Name())
 	c := hostCounts{Hour: hourOf(time.Now())}
 	copy(c.Magic[:], hostMagic)
-	b, err := c.encode()
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
+	b := c.encode()
 	b = append(b, make([]byte, hostPage-len(b))...)
 	for range hostSlots {
 		b = appendSlot(b, 0)
@@ -199,11 +210,7 @@ func (h *hostFile) change(do func(*hostCounts) error) (err error) {
 	if err := do(&c); err != nil || c == before {
 		return err
 	}
-	b, err := c.encode()
-	if err != nil {
-		return err
-	}
-	_, err = h.f.WriteAt(b, 0)
+	_, err = h.f.WriteAt(c.encode(), 0)
 	return err
 }
 
@@ -334,7 +341,7 @@ func (h *hostFile) connections(own uint32, enough int) (int64, error) {
 func (h *hostFile) slotOf(i int) (uint32, error) {
 	b := h.buf[slotAt(i):][:slotBytes]
 	n := binary.LittleEndian.Uint32(b)
-	if !bytes.Equal(b, appendSlot(nil, n)) || n > math.MaxInt32 {
+	if binary.LittleEndian.Uint32(b[4:]) != ^n || n > math.MaxInt32 {
 		return 0, errDamaged
 	}
 	return n, nil

@@ -299,6 +299,10 @@ type Cleared struct {
 // addresses it is found at once, however many sockets there are.
 type Socket struct{ Local, Remote netip.AddrPort }
 
+// PortOwnerTimeout bounds the search for who holds a socket: a connection of the
+// sandbox waits for it.
+const PortOwnerTimeout = 500 * time.Millisecond
+
 // PortOwner is the answer of GET /rein/port?local=N, or local=ADDRESS:N and
 // remote=ADDRESS:N: the command that holds the TCP socket. ID is empty when none
 // does.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"os"
 	"strconv"
 	"syscall"
@@ -210,49 +208,4 @@ func (s *Server) features(w http.ResponseWriter, _ *http.Request) {
 		PipeStatus: t.PipeStatus, OOMFlag: t.OOMFlag, Argv: t.Argv, PortOwner: ports, Sessions: s.hasSessions(), PTY: interactive, Clear: true,
 		Separation: t.Separation, User: t.User, Reduced: reduced,
 	})
-}
-
-// portOwner answers GET /rein/port with the command that holds the TCP socket,
-// an empty id when none does.
-func (s *Server) portOwner(w http.ResponseWriter, r *http.Request) {
-	about, err := readSocket(r.URL.Query())
-	if err != nil {
-		fail(w, refuse(http.StatusBadRequest, execd.CodeInvalidQuery, "%v", err))
-		return
-	}
-	m, ok := s.cfg.Machine.(PortOwner)
-	if !ok {
-		fail(w, refuse(http.StatusNotImplemented, execd.CodeNotFound, "this machine cannot tell"))
-		return
-	}
-	id, err := m.PortOwner(r.Context(), about)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	lasts, ok := s.cfg.Machine.(Rememberer)
-	reply(w, execd.PortOwner{Port: int(about.Local.Port()), ID: id, Lasting: ok && lasts.RemembersMakers()})
-}
-
-// readSocket reads local=N, or local=ADDRESS:N and remote=ADDRESS:N.
-func readSocket(q url.Values) (s execd.Socket, err error) {
-	local, remote := q.Get("local"), q.Get("remote")
-	if remote == "" {
-		port, err := strconv.ParseUint(local, 10, 16)
-		if err != nil || port == 0 {
-			return s, errors.New("local must be a port from 1 to 65535")
-		}
-		s.Local = netip.AddrPortFrom(netip.Addr{}, uint16(port))
-		return s, nil
-	}
-	if s.Remote, err = netip.ParseAddrPort(remote); err != nil || s.Remote.Port() == 0 {
-		return s, errors.New("remote must be an address and a port")
-	}
-	if s.Local, err = netip.ParseAddrPort(local); err != nil || s.Local.Port() == 0 {
-		return s, errors.New("with remote, local must be an address and a port")
-	}
-	if s.Local.Addr().Unmap().Is4() != s.Remote.Addr().Unmap().Is4() {
-		return s, errors.New("local and remote are addresses of two families")
-	}
-	return s, nil
 }

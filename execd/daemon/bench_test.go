@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,7 +107,8 @@ func BenchmarkStart(b *testing.B) {
 }
 
 // BenchmarkPortOwner is the search for who holds a port, beside twenty commands
-// that hold none: by the port alone, and by both ends of a connection.
+// that hold none: by the port alone, by both ends of a connection, and of what a
+// command holds, as the gateway asks.
 func BenchmarkPortOwner(b *testing.B) {
 	r := serve(b, bestUser())
 	for i := range 20 {
@@ -137,4 +139,21 @@ func BenchmarkPortOwner(b *testing.B) {
 			}
 		})
 	}
+	b.Run("held", func(b *testing.B) {
+		s := connected(b, r, "client")
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		ask, err := execd.NewPortOwners(conn, testToken)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if owner, err := ask.Ask(s); err != nil || owner.ID != "client" {
+				b.Fatalf("owner of %v: %+v %v", s, owner, err)
+			}
+		}
+	})
 }

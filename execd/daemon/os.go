@@ -57,9 +57,12 @@ type OS struct {
 	wg     sync.WaitGroup
 
 	wardens atomic.Uint64 // made so far
-	diag    atomic.Bool   // the kernel tells of single sockets, see askKernel
-	makers  atomic.Bool   // it tells who made them, also after their end
+	kernel  kernel
+	diag    atomic.Bool // the kernel tells of single sockets
+	makers  atomic.Bool // it tells who made them, also after their end
 	past    past
+
+	lastHolder atomic.Int64 // pid of who held the connection that was asked about last
 
 	gate      sync.RWMutex // read-locked while a command is started
 	stopped   map[int]bool // between Stop and Continue: processes that were stopped already
@@ -272,6 +275,7 @@ func (m *OS) Close() error {
 	ending.Wait()
 	m.spawn.close()
 	m.wg.Wait()
+	m.kernel.close()
 	if m.reaper != nil {
 		m.reaper.close()
 	}

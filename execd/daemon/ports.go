@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -28,9 +29,9 @@ var (
 // as another user; a socket that nobody can be seen to hold is nobody's. In a
 // nested pid namespace it works from the outside.
 //
-// A connection waits for the answer. So the youngest process is looked at
-// first, which usually is who asks, and what they hold is read of none but
-// those of commands.
+// A connection waits for the answer. So who held the last one is looked at
+// first, then the youngest process, which usually is who asks, and what they
+// hold is read of none but those of commands.
 //
 // How much there is to read is the commands' choice: it ends with ctx, so that
 // what nobody waits for any more is not read beside what is asked next.
@@ -38,7 +39,7 @@ func (m *OS) PortOwner(ctx context.Context, s execd.Socket) (string, error) {
 	if !s.Local.Addr().IsValid() || !s.Remote.IsValid() {
 		return m.ownerByPort(ctx, int(s.Local.Port()))
 	}
-	known, err := askKernel(s)
+	known, err := m.kernel.ask(s)
 	switch {
 	case err == nil && known.Maker != nil:
 		m.makers.Store(true)
@@ -67,19 +68,24 @@ func (m *OS) ownerByPort(ctx context.Context, local int) (string, error) {
 // holder is the command that holds a socket, by what links of /proc/PID/fd say
 // of it.
 func (m *OS) holder(ctx context.Context, links map[string]bool) (string, error) {
-	pids, err := youngestFirst()
-	if err != nil {
-		return "", fmt.Errorf("port owner: %w", err)
-	}
 	above := ancestry{known: m.commands(), buf: make([]byte, 1024)}
 	if len(above.known) == 0 {
 		return "", nil
+	}
+	last := int(m.lastHolder.Load())
+	if id := above.command(last); id != "" && holdsSocket(ctx, last, links, 1) {
+		return id, nil
+	}
+	pids, err := youngestFirst()
+	if err != nil {
+		return "", fmt.Errorf("port owner: %w", err)
 	}
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		if id := above.command(pid); id != "" && holdsSocket(ctx, pid, links) {
+		if id := above.command(pid); id != "" && holdsSocket(ctx, pid, links, math.MaxInt) {
+			m.lastHolder.Store(int64(pid))
 			return id, nil
 		}
 	}
@@ -227,24 +233,27 @@ func socketInode(line []byte, port int) string {
 	return ""
 }
 
-// holdsSocket reads what a process has open until ctx ends.
-func holdsSocket(ctx context.Context, pid int, links map[string]bool) bool {
-	dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fd")
+// holdsSocket reads what a process has open until ctx ends, at most so many reads
+// of a few hundred: a process may have a million.
+func holdsSocket(ctx context.Context, pid int, links map[string]bool, reads int) bool {
+	dir, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
-	defer dir.Close()
-	const atOnce = 512
-	buf := make([]byte, 64)
-	for ctx.Err() == nil {
-		names, err := dir.Readdirnames(atOnce) // a process may have a million
-		for _, n := range names {
-			if size, err := unix.Readlinkat(int(dir.Fd()), n, buf); err == nil && links[string(buf[:size])] {
+	defer unix.Close(dir)
+	var entries [8 << 10]byte
+	var link [64]byte
+	var names []string
+	for ; reads > 0 && ctx.Err() == nil; reads-- {
+		n, err := unix.ReadDirent(dir, entries[:])
+		if err != nil || n <= 0 {
+			return false // that was all, or the process has ended
+		}
+		_, _, names = unix.ParseDirent(entries[:n], -1, names[:0])
+		for _, name := range names {
+			if size, err := unix.Readlinkat(dir, name, link[:]); err == nil && links[string(link[:size])] {
 				return true
 			}
-		}
-		if err != nil {
-			return false // io.EOF, or the process has ended
 		}
 	}
 	return false

@@ -115,3 +115,79 @@ func opened(t testing.TB, r *rig, id string) (port int) {
 	}
 	return port
 }
+
+// On one connection any number of sockets are asked about. It ends when the daemon
+// is paused, by what is no question, and with the daemon.
+func TestPortOwners(t *testing.T) {
+	r := serve(t, bestUser())
+	ask := func() (*execd.PortOwners, net.Conn) {
+		t.Helper()
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		p, err := execd.NewPortOwners(conn, testToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, conn
+	}
+	p, _ := ask()
+	all := map[string]execd.Socket{}
+	for _, id := range []string{"first", "second", "third"} {
+		all[id] = connected(t, r, id)
+	}
+	for _, id := range []string{"first", "first", "third", "second", "first"} { // also who was asked about last
+		s := all[id]
+		if got, err := p.Ask(s); err != nil || got.ID != id || got.Port != int(s.Local.Port()) {
+			t.Errorf("owner of %v: %+v %v", s, got, err)
+		}
+		s.Remote = netip.AddrPortFrom(s.Remote.Addr(), 1)
+		if got, err := p.Ask(s); err != nil || got.ID != "" {
+			t.Errorf("owner of what is not there: %+v %v", got, err)
+		}
+	}
+	bad, conn := ask()
+	if owner, err := bad.Ask(execd.Socket{}); err == nil {
+		t.Errorf("no socket has the owner %+v", owner)
+	}
+	conn.Close()
+	if conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://")); err != nil {
+		t.Error(err)
+	} else if _, err := execd.NewPortOwners(conn, "another token"); err == nil {
+		t.Error("it answers who has no token")
+	} else {
+		conn.Close()
+	}
+	pause(t, r)
+	if owner, err := p.Ask(connectedTo); err == nil {
+		t.Errorf("a paused daemon says %+v", owner)
+	}
+	resume(t, r)
+	ask() // and is asked nothing while the daemon ends
+}
+
+// connectedTo is a connection that need not be there.
+var connectedTo = execd.Socket{Local: netip.MustParseAddrPort("127.0.0.1:1"), Remote: netip.MustParseAddrPort("127.0.0.1:2")}
+
+// connected is a connection that the command id makes and holds.
+func connected(t testing.TB, r *rig, id string) execd.Socket {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	connect := fmt.Sprintf("import socket,time\nc=socket.create_connection(('127.0.0.1',%d))\ntime.sleep(600)", l.Addr().(*net.TCPAddr).Port)
+	_, err = r.Run(t.Context(), execd.RunRequest{Command: `python3 -c "$P"`, Background: true, Envs: map[string]string{"P": connect}, Rein: &execd.RunOptions{ID: id}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return execd.Socket{Local: c.RemoteAddr().(*net.TCPAddr).AddrPort(), Remote: c.LocalAddr().(*net.TCPAddr).AddrPort()}
+}

@@ -37,6 +37,7 @@ var routes = sync.OnceValue(func() *http.ServeMux {
 		"GET /pty/{id}/ws":        (*Server).servePTY,
 		"GET /rein/features":      (*Server).features,
 		"GET /rein/port":          (*Server).portOwner,
+		"POST /rein/ports":        (*Server).portOwners,
 		"POST /rein/pause":        (*Server).pause,
 		"POST /rein/resume":       (*Server).resume,
 		"POST /rein/clear":        (*Server).clear,

@@ -1,15 +1,8 @@
 package local
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -17,18 +10,11 @@ import (
 	"github.com/rein-sh/rein/execd"
 )
 
-const (
-	// portOwnerTimeout bounds the question which command holds a port: a
-	// connection waits for it.
-	portOwnerTimeout = 500 * time.Millisecond
-	// idleOwners are the connections to execd that wait for the next question.
-	idleOwners = 8
-)
+// idleOwners are the connections to execd that wait for the next question.
+const idleOwners = 8
 
 // portOwner asks execd which command holds a port of the sandbox. It does so on
-// connections of its own, one question after the other: each switch between
-// goroutines that net/http's client makes is time for which a connection of the
-// sandbox is held.
+// connections of its own, one question after the other on each.
 type portOwner struct {
 	gateway atomic.Pointer[egress.Gateway]
 	token   string
@@ -39,7 +25,7 @@ type portOwner struct {
 // ownerConn is a connection to execd.
 type ownerConn struct {
 	net.Conn
-	in *bufio.Reader
+	questions *execd.PortOwners // nil: none was asked
 }
 
 func newPortOwner(token string) *portOwner {
@@ -55,7 +41,7 @@ func (p *portOwner) find(ctx context.Context, s egress.Socket) string {
 	if g == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, portOwnerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, execd.PortOwnerTimeout)
 	defer cancel()
 	owner, err := p.ask(ctx, g, s)
 	if err != nil {
@@ -82,44 +68,27 @@ func (p *portOwner) ask(ctx context.Context, g *egress.Gateway, s egress.Socket)
 	if err != nil {
 		return execd.PortOwner{}, err
 	}
-	return p.askOn(ctx, &ownerConn{c, bufio.NewReader(c)}, s)
+	return p.askOn(ctx, &ownerConn{Conn: c}, s)
 }
 
 // askOn puts the question on c, and keeps c for the next one or closes it.
 func (p *portOwner) askOn(ctx context.Context, c *ownerConn, s egress.Socket) (owner execd.PortOwner, err error) {
-	again := false
-	defer func() {
-		if !again {
-			c.Close() // it was read, or nobody knows where it stands
-		}
-	}()
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	q := url.Values{"local": {s.Local.String()}, "remote": {s.Remote.String()}}
-	if _, err := fmt.Fprintf(c, "GET /rein/port?%s HTTP/1.1\r\nHost: execd\r\n%s: %s\r\n\r\n", q.Encode(), execd.TokenHeader, p.token); err != nil {
-		return owner, err
+	if c.questions == nil {
+		c.questions, err = execd.NewPortOwners(c, p.token)
 	}
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return owner, err
+	if err == nil {
+		owner, err = c.questions.Ask(execd.Socket(s))
 	}
-	const most = 4 << 10
-	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		return owner, err
-	}
-	if resp.StatusCode == http.StatusOK {
-		err = json.Unmarshal(body, &owner)
-	} else {
-		err = fmt.Errorf("execd answered %s", resp.Status)
-	}
-	if err == nil && !resp.Close && len(body) < most && stop() {
+	if err == nil && stop() {
 		select {
 		case p.idle <- c:
-			again = true
+			return owner, nil
 		default:
 		}
 	}
+	c.Close() // there are enough, or nobody knows where it stands
 	return owner, err
 }
 
