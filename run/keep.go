@@ -59,10 +59,14 @@ func (r *runner) keepInvocation() error {
 	return os.WriteFile(filepath.Join(r.dir, invocationFile), r.o.Masker.JSON(r.o.Invocation), 0o600)
 }
 
-// Invocation is Options.Invocation of the run in dir, masked.
+// Invocation is Options.Invocation of the run in dir, masked; a *ResumeError when the
+// run cannot be gone on with.
 func Invocation(dir string) (json.RawMessage, error) {
 	data, err := readKept(dir, invocationFile)
 	if errors.Is(err, fs.ErrNotExist) {
+		if rec, err := readRecord(dir); err == nil && rec.start.Agent != nil {
+			return nil, rec.resumable(Options{ID: filepath.Base(dir)}) // which says whose it was
+		}
 		return nil, &ResumeError{Reason: "how it was begun is not on record"}
 	}
 	if err == nil && !json.Valid(data) {

@@ -139,7 +139,7 @@ func (r *runner) claim() (err error) {
 func (rec *record) resumable(o Options) error {
 	switch {
 	case rec.start.Agent != nil:
-		return &ResumeError{RunID: o.ID, Reason: "its agent, " + rec.start.Agent.Name + ", is a program of others that ended with rein's connection to its sandbox", hint: "begin a new run; rein sandbox ls"}
+		return &ResumeError{RunID: o.ID, Reason: "its agent, " + rec.start.Agent.Name + ", is a program of others, and what it printed since rein was killed nobody has read", hint: "begin a new run; its sandbox ends by itself: rein sandbox ls"}
 	case !rec.start.Transcript:
 		return &ResumeError{RunID: o.ID, Reason: "it kept no transcript (--no-transcript), so what was said is not known",
 			hint: "its sandbox ends by itself; rein sandbox ls"}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -217,8 +218,11 @@ func readReport(ctx context.Context, dir, id string) (*run.Report, error) {
 	}
 	c, err := control.Dial(ctx, dir)
 	if errors.Is(err, control.ErrNotRunning) {
-		return nil, withHint(fmt.Errorf("run %s has no report: rein was killed before the run had ended", id),
-			"rein runs resume "+id+" goes on with it; rein runs show "+id+" prints what happened")
+		next := "rein runs resume " + id + " goes on with it"
+		if _, err := run.Invocation(dir); err != nil {
+			next = cmp.Or(hintOf(err), "begin a new run")
+		}
+		return nil, withHint(fmt.Errorf("run %s has no report: rein was killed before the run had ended", id), next+"; rein runs show "+id+" prints what happened")
 	}
 	if err == nil {
 		c.Close()
