@@ -60,7 +60,8 @@ type runFlags struct {
 	context                config.Context
 	price                  config.Price
 
-	resume bool // a run that there is already
+	resume   bool // a run that there is already
+	noReport bool // stdout has something else
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -323,9 +324,11 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 		}
 		return err
 	}
-	if f.asJSON {
+	switch {
+	case f.noReport:
+	case f.asJSON:
 		err = errors.Join(err, a.printJSON(report))
-	} else {
+	default:
 		err = errors.Join(err, a.writeReport(report))
 	}
 	a.sayEnd(report, masked(o.Masker, err))

@@ -172,7 +172,7 @@ func (a *app) wrap(cmd *cobra.Command, f *wrapFlags, agent string, args []string
 	if err != nil {
 		return err
 	}
-	return a.run(cmd.Context(), o, w, &runFlags{asJSON: f.asJSON})
+	return a.run(cmd.Context(), o, w, &runFlags{asJSON: f.asJSON, noReport: f.agentOutput && !c.screen})
 }
 
 // cage decides what is used. Everything that can be refused without reading a key is
@@ -181,6 +181,9 @@ func (a *app) cage(cmd *cobra.Command, f *wrapFlags, agent string, args []string
 	dir, err := f.workspaceOf()
 	if err != nil {
 		return nil, err
+	}
+	if f.agentOutput && f.asJSON {
+		return nil, usage("rein runs report last --json prints it afterwards", "--agent-output prints no report")
 	}
 	c := &caged{args: args, update: f.update}
 	if c.file, err = a.load(dir); err != nil {
@@ -269,6 +272,7 @@ func (c *caged) choose(f *wrapFlags) error {
 		if c.login.Refused != "" {
 			return usage("use a key", "the login %s of %s cannot be used: %s", f.login, c.recipe.Name, c.login.Refused)
 		}
+		c.vendor.Variables = []string{c.login.Variable} // a key besides would be used first
 	}
 	if c.model = cmp.Or(f.model, c.recipe.Model); c.model == "" {
 		return usage("--model NAME", "which model?")
@@ -291,10 +295,8 @@ func (c *caged) bind(f *wrapFlags) error {
 		return err
 	}
 	use := vault.Binding{Host: v.Host, As: v.As, Name: v.Field}
-	variables, keys := v.Variables, &use
 	if c.login != nil {
-		variables, keys.As = []string{c.login.Variable}, cmp.Or(c.login.As, vault.Bearer)
-		keys.Name = ""
+		use.As, use.Name = cmp.Or(c.login.As, vault.Bearer), ""
 	}
 	for _, call := range v.Calls {
 		use.Methods = append(use.Methods, call.Methods...)
@@ -303,8 +305,8 @@ func (c *caged) bind(f *wrapFlags) error {
 	slices.Sort(use.Methods)
 	use.Methods = slices.Compact(use.Methods)
 	source.Use = []vault.Binding{use}
-	if len(variables) > 0 {
-		source.Variable = variables[0]
+	if len(v.Variables) > 0 {
+		source.Variable = v.Variables[0]
 	}
 	c.config.Secrets = maps.Clone(c.config.Secrets)
 	if c.config.Secrets == nil {
