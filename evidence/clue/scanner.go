@@ -25,14 +25,19 @@ type Scanner struct {
 	shapes  int      // different ones
 	kept    []line
 	bytes   int
-	floor   int // what a line must be worth, since worse ones were dropped
-	follow  int // how many lines are still kept for the one before them
-	before  [2]line
-	nBefore int    // lines in before, and those that were there
-	heading line   // the name of a file under which indented lines stand; none if its number is 0
-	headed  bool   // it is kept
-	same    []byte // the last line, and what was read in it
-	reading reading
+	floor   int            // what a line must be worth, since worse ones were dropped
+	follow  int            // how many lines are still kept for the one before them
+	before  [held + 2]line // those that were not kept, and the one that is judged
+	nBefore uint           // how many were not kept
+	heading line           // the name of a file under which indented lines stand; none if its number is 0
+	headed  bool           // it is kept
+	// The last line, and what was read in it: borrowed from what is being written,
+	// or in last.
+	same, last []byte
+	borrowed   bool
+	hash       uint64 // of its text
+	reading    reading
+	known      known
 }
 
 type line struct {
@@ -51,11 +56,13 @@ type line struct {
 const (
 	shapeBits = 12
 	maxKept   = 4096 // lines
+	usual     = 256  // lines that are kept of most streams
 	lineCost  = 32   // bytes that a kept line counts besides its text
 	// following is how many lines after one that states a failure belong to it.
 	following = 10
 	// leading is how many before it do.
 	leading = 4
+	held    = 2  // lines that are held for the one after them
 	anchor  = 40 // what a line must be worth for others to belong to it
 	least   = 12 // what a line is kept for
 	short   = 10 // bytes of a line that is unlike others for no reason
@@ -71,39 +78,60 @@ func New(limit int) *Scanner {
 
 // Index returns a Scanner that keeps no text, only where the lines are.
 func Index(limit int) *Scanner {
-	return &Scanner{limit: limit, number: 1, counts: make([]uint32, 1<<shapeBits)}
+	return &Scanner{limit: limit, number: 1, counts: make([]uint32, 1<<shapeBits), kept: make([]line, 0, usual)}
 }
 
 // Write takes the stream's next bytes. It does not keep p.
 func (s *Scanner) Write(p []byte) {
+	defer s.own()
 	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
+		if len(s.open) > 0 {
+			i := bytes.IndexByte(p, '\n')
+			if i < 0 {
+				s.hold(p)
+				return
+			}
+			s.hold(p[:i+1])
+			s.end()
+			s.number++
+			p = p[i+1:]
+			continue
+		}
+		n, hash := s.known.text.next(p)
+		if hash == s.hash {
+			if n := s.skip(p); n > 0 {
+				p = p[n:]
+				continue
+			}
+		}
+		if p[n-1] != '\n' {
 			s.hold(p)
 			return
 		}
-		if len(s.open) == 0 && !s.long {
-			s.opened = s.offset
-			s.offset += int64(i + 1)
-			s.take(p[:min(i+1, MaxLine)])
-		} else {
-			s.hold(p[:i+1])
-			s.end()
-		}
+		s.opened = s.offset
+		s.take(p[:min(n, MaxLine)], hash)
+		s.offset += int64(n)
 		s.number++
-		p = p[i+1:]
-		p = p[s.skip(p):]
+		p = p[n:]
+	}
+}
+
+// own copies the last line, when it is a part of what was written.
+func (s *Scanner) own() {
+	if s.borrowed {
+		s.last = append(s.last[:0], s.same...)
+		s.same, s.borrowed = s.last, false
 	}
 }
 
 // skip takes what only repeats the last line, and returns its length.
 func (s *Scanner) skip(p []byte) (n int) {
-	if len(s.same) == 0 || len(s.same) == MaxLine || s.same[len(s.same)-1] != '\n' {
+	size := len(s.same)
+	if !bytes.HasPrefix(p, s.same) || size == 0 || size == MaxLine || s.same[size-1] != '\n' {
 		return 0
 	}
-	size := len(s.same)
 	block := max(1, 4096/size) * size // compared at once with itself, one line on
-	for len(p)-n >= size && p[n] == s.same[0] && bytes.Equal(p[n:][:size], s.same) {
+	for bytes.HasPrefix(p[n:], s.same) {
 		for len(p)-n >= size+block && bytes.Equal(p[n:][:block], p[n+size:][:block]) {
 			n += block
 		}
@@ -138,7 +166,13 @@ func (s *Scanner) hold(p []byte) {
 // end judges a line that came in pieces.
 func (s *Scanner) end() {
 	if len(s.open) > 0 {
-		s.take(s.open)
+		_, hash := s.known.text.next(s.open)
+		if len(s.open) < MaxLine && bytes.Equal(s.open, s.same) {
+			s.repeat(1)
+		} else {
+			s.take(s.open, hash)
+			s.own()
+		}
 	}
 	s.open, s.long = s.open[:0], false
 }
@@ -156,22 +190,22 @@ func (s *Scanner) Skip(size, newlines int64) {
 	s.follow, s.nBefore, s.heading.number = 0, 0, 0
 }
 
-// take judges a line: l is all of it, or its first MaxLine bytes.
-func (s *Scanner) take(l []byte) {
-	if len(l) < MaxLine && bytes.Equal(l, s.same) {
-		s.repeat(1)
-		return
-	}
-	s.same, s.reading = append(s.same[:0], l...), read(l)
-	r := s.reading
-	shape := uint16(r.shape >> (32 - shapeBits))
-	if s.counts[shape] == 0 {
+// take judges the line that the text was made of: l is all of it, or its first
+// MaxLine bytes.
+func (s *Scanner) take(l []byte, hash uint64) {
+	r := s.known.read(l, hash)
+	s.same, s.borrowed, s.hash, s.reading = l, true, hash, r
+	shape := r.shape >> (32 - shapeBits)
+	count := s.counts[shape] + 1
+	s.counts[shape] = count
+	if count == 1 {
 		s.shapes++
 	}
-	s.counts[shape]++
 	s.lines++
-	now := line{start: s.opened, end: s.opened + int64(len(l)), number: s.number, own: r.score, shape: shape,
-		nth: uint16(min(s.counts[shape], 1<<16-1)), good: r.good, empty: r.empty, bare: r.bare}
+	now := &s.before[s.nBefore%uint(len(s.before))]
+	now.start, now.end, now.number = s.opened, s.opened+int64(len(l)), s.number
+	now.own, now.shape, now.nth, now.under = r.score, uint16(shape), uint16(min(count, 1<<16-1)), 0
+	now.good, now.empty, now.bare = r.good, r.empty, r.bare
 	if r.bare {
 		s.bare++
 	}
@@ -181,11 +215,11 @@ func (s *Scanner) take(l []byte) {
 	} else if !r.empty {
 		s.heading.number = 0
 	}
-	worth := s.worth(&now)
-	keep := s.follow > 0 || worth >= max(least, s.floor) || s.counts[shape] <= 2 && s.floor < least
+	worth := s.worth(now)
+	keep := s.follow > 0 || worth >= max(least, s.floor) || count <= 2 && s.floor < least
 	if worth >= anchor && worth >= s.floor {
-		for i := max(0, s.nBefore-len(s.before)); i < s.nBefore; i++ {
-			if b := &s.before[i%len(s.before)]; b.number >= now.number-leading {
+		for i := s.nBefore - min(held, s.nBefore); i < s.nBefore; i++ {
+			if b := &s.before[i%uint(len(s.before))]; b.number >= now.number-leading {
 				s.keep(*b, nil)
 				s.headed = s.headed || b.number == s.heading.number
 			}
@@ -201,13 +235,17 @@ func (s *Scanner) take(l []byte) {
 		s.follow--
 	}
 	if r.name && !indented {
-		s.head(now, l, keep)
+		s.head(*now, l, keep)
 	}
-	if keep {
-		s.keep(now, l)
-		return
+	switch {
+	case keep:
+		s.keep(*now, l)
+	case s.copy:
+		now.text = append(now.text[:0], l...)
+		fallthrough
+	default:
+		s.nBefore++
 	}
-	s.remember(now, l)
 }
 
 // head holds on to a line that may be the heading of those that follow.
@@ -217,17 +255,6 @@ func (s *Scanner) head(l line, text []byte, kept bool) {
 	if s.copy {
 		s.heading.text = append(old[:0], text...)
 	}
-}
-
-// remember holds on to the last lines that were not kept.
-func (s *Scanner) remember(l line, text []byte) {
-	b := &s.before[s.nBefore%len(s.before)]
-	old := b.text
-	*b = l
-	if s.copy {
-		b.text = append(old[:0], text...)
-	}
-	s.nBefore++
 }
 
 func (s *Scanner) keep(l line, text []byte) {

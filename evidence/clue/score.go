@@ -2,12 +2,11 @@ package clue
 
 // Score says what a line is worth by itself, without its surroundings: 0 to Top.
 func Score(line []byte) int {
-	r := read(line)
-	return int(r.score)
+	var t text
+	t.next(line)
+	found, _ := t.read(line)
+	return int(found.score)
 }
-
-// scanned bounds how much of a line is looked at.
-const scanned = 512
 
 // reading is what one pass over a line finds.
 type reading struct {
@@ -21,8 +20,10 @@ type reading struct {
 
 // reader is the state of that pass.
 type reader struct {
-	line []byte
-	at   int
+	*text
+	line  []byte // as it was before
+	at    int
+	exact bool // of a number more mattered than whether it is 0
 
 	best, more     int  // the strongest sign, and the sum of the others
 	letters        bool // a letter has been seen: the line's beginning is over
@@ -49,61 +50,74 @@ type reader struct {
 	shape shaper
 }
 
-// read judges a line.
-func read(line []byte) reading {
-	for n := len(line); n > 0 && (line[n-1] == '\n' || line[n-1] == '\r'); n-- {
-		line = line[:n-1]
-	}
-	r := reader{line: line[:min(len(line), scanned)], number: -1}
+// read judges the line that t was made of. exact says that others with the same
+// text may have to be judged otherwise.
+func (t *text) read(line []byte) (found reading, exact bool) {
+	r := reader{text: t, line: line[:t.size], number: -1}
 	r.start()
-	for r.at < len(r.line) {
-		switch c := r.line[r.at]; classes[c] {
+	l := r.bytes[:r.size]
+	for at := r.at; at < len(l); {
+		switch c := l[at]; classes[c] {
 		case letter:
-			r.word()
+			at = r.word(at)
 		case digit:
-			r.digits()
+			at = r.digits(at)
 		case blank:
-			at := r.at + 1
-			for at < len(r.line) && r.line[at] == ' ' {
+			at++
+			for r.bytes[at] == ' ' {
 				at++
 			}
-			r.at, r.tokenStart, r.tokenPath = at, at, false
+			r.tokenStart, r.tokenPath = at, false
 		case escape:
-			from := r.at
-			r.colour()
+			from := at
+			at = r.colour(from)
 			if r.tokenStart == from {
-				r.tokenStart = r.at
+				r.tokenStart = at
 			}
 		case high:
-			r.mark()
+			r.mark(at)
+			at++
 		case joins:
-			r.tokenPath = r.tokenPath || c == '.' || c == '/'
 			r.shape.join()
-			r.colon = r.colon && c != '.'
-			r.at++
-		default:
-			r.shape.punct(c)
-			if c == '!' && r.tokenStart == r.at && r.peek(1) == '=' && (r.peek(2) == ' ' || r.peek(2) == '=' && r.peek(3) == ' ') {
+			at++
+		case slash:
+			r.shape.join()
+			r.tokenPath = true
+			at++
+		case dot:
+			r.shape.join()
+			r.tokenPath, r.colon = true, false
+			at++
+		case bang:
+			if r.tokenStart == at && r.bytes[at+1] == '=' && (r.bytes[at+2] == ' ' || r.bytes[at+2] == '=' && r.bytes[at+3] == ' ') {
 				r.sign(30) // two that should be equal
 			}
-			p := puncts[c]
-			r.colon = p&opening != 0 || r.colon && p&quoting != 0 || c == ')' && r.place == 2
-			if p&beginning != 0 {
-				r.tokenStart, r.tokenPath = r.at+1, false
-			}
-			r.at++
+			fallthrough
+		case other:
+			r.punct(c, at)
+			at++
 		}
 	}
-	return r.verdict()
+	return r.verdict(), r.exact
+}
+
+// punct reads a mark of punctuation.
+func (r *reader) punct(c byte, at int) {
+	r.shape.punct(c)
+	p := puncts[c]
+	r.colon = p&opening != 0 || r.colon && p&quoting != 0 || r.place == 2 && c == ')'
+	if p&beginning != 0 {
+		r.tokenStart, r.tokenPath = at+1, false
+	}
 }
 
 // start takes the signs of the very beginning.
 func (r *reader) start() {
-	l := r.line
+	l := r.bytes[:r.size]
 	indent := 0
 	for r.at < len(l) && (classes[l[r.at]] == blank || classes[l[r.at]] == escape) {
 		if classes[l[r.at]] == escape {
-			r.colour()
+			r.at = r.colour(r.at)
 			continue
 		}
 		indent++
@@ -148,9 +162,8 @@ func (r *reader) sign(n int) {
 }
 
 // mark reads a character beyond ASCII: ticks and crosses.
-func (r *reader) mark() {
-	l := r.line[r.at:]
-	r.at++
+func (r *reader) mark(at int) {
+	l := r.bytes[at:r.size]
 	r.shape.join()
 	if len(l) < 3 || r.letters {
 		return
@@ -171,11 +184,11 @@ func (r *reader) mark() {
 }
 
 // colour passes over a control sequence of the terminal. What follows in red is
-// bad news.
-func (r *reader) colour() {
-	n := Escape(r.line[r.at:])
-	s := r.line[r.at : r.at+n]
-	r.at += n
+// bad news. It returns where to read on.
+func (r *reader) colour(at int) (end int) {
+	n := Escape(r.line[at:])
+	s := r.line[at : at+n]
+	r.exact = true
 	if n >= 5 && s[n-1] == 'm' && s[n-2] == '1' && (s[n-3] == '3' || s[n-3] == '9') && (s[n-4] == '[' || s[n-4] == ';') {
 		if r.letters {
 			r.sign(8)
@@ -183,21 +196,22 @@ func (r *reader) colour() {
 			r.sign(40)
 		}
 	}
+	return at + n
 }
 
-// digits reads a number, and what it says with the word before it.
-func (r *reader) digits() {
-	l, from := r.line, r.at
-	zero := true
-	for r.at < len(l) && classes[l[r.at]] == digit {
-		zero = zero && l[r.at] == '0'
-		r.at++
+// digits reads a number, and what it says with the word before it. It returns
+// where to read on.
+func (r *reader) digits(from int) (end int) {
+	l, zero := r.bytes[:], true
+	for end = from; classes[l[end]] == digit; end++ {
+		zero = zero && l[end] == '0'
 	}
+	r.at = end
 	r.shape.join()
-	next := r.peek(0)
-	if next == '.' && classes[r.peek(1)] == digit || classes[next] == letter {
+	next := l[end]
+	if next == '.' && classes[l[end+1]] == digit || classes[next] == letter {
 		r.number = -1
-		return
+		return end
 	}
 	before := byte(0)
 	if from > 0 {
@@ -206,16 +220,16 @@ func (r *reader) digits() {
 	if r.tokenPath && (before == ':' || before == '(') {
 		r.placed(next)
 	}
-	r.number, r.numberEnd = 1, r.at
+	r.number, r.numberEnd = 1, end
 	if zero {
 		r.number = 0
 	}
 	if zero && r.failedEnd > 0 && from-r.failedEnd <= 5 && (string(l[r.failedEnd:from]) == " are " || string(l[r.failedEnd:from]) == " is ") {
 		r.retract() // errors are 0
-		return
+		return end
 	}
 	if gap := from - r.lastEnd; gap > 4 || gap < 1 || !separates(l[r.lastEnd:from]) {
-		return
+		return end
 	}
 	switch {
 	case r.lastWord == severe && zero:
@@ -226,10 +240,11 @@ func (r *reader) digits() {
 		r.sign(50)
 	case r.lastWord == located && r.place == 0:
 		r.place = 1
-		if l[len(l)-1] == ':' { // it heads what is said of that place
+		if l[r.size-1] == ':' { // it heads what is said of that place
 			r.place = 2
 		}
 	}
+	return end
 }
 
 // separates reports whether only ":", "=", "(" and blanks are in b.
@@ -250,7 +265,7 @@ func (r *reader) retract() {
 
 // placed notes a place in a file: a path before a number.
 func (r *reader) placed(next byte) {
-	first := firstToken(r.line[:r.tokenStart])
+	first := firstToken(r.bytes[:r.tokenStart])
 	if next == ':' || next == ')' || next == ',' || next == 0 || next == ' ' || next == ']' || next == '"' {
 		if first {
 			r.place = 2
@@ -278,12 +293,8 @@ func firstToken(b []byte) bool {
 	return true
 }
 
-func (r *reader) peek(n int) byte {
-	if r.at+n < len(r.line) {
-		return r.line[r.at+n]
-	}
-	return 0
-}
+// peek returns a byte a few further on; 0 behind the end.
+func (r *reader) peek(n int) byte { return r.bytes[r.at+n] }
 
 // verdict adds up.
 func (r *reader) verdict() reading {

@@ -1,75 +1,84 @@
 package clue
 
 // word reads one word, in both hands: all of it, and its last part where
-// capitals divide it, as in NullPointerException.
-func (r *reader) word() {
-	l, from := r.line, r.at
-	packed, at, hump, low, last := uint64(0), from, from, byte(0), byte('A')
-	for at < len(l) {
-		c := l[at]
-		if classes[c] != letter {
-			break
-		}
-		if c < 'a' && last >= 'a' {
-			hump = at
-		}
-		packed = packed<<5 | uint64(c&31)
-		low |= c & 0x20
-		last = c
-		at++
+// capitals divide it, as in NullPointerException. It returns where to read on.
+func (r *reader) word(from int) int {
+	l := &r.bytes
+	end, packed, capitals := r.spell(from)
+	r.at = end
+	h := hash(packed, end-from)
+	k, part, upper := lookUp(h), plain, false
+	if capitals {
+		upper, part = r.cased(from, end)
 	}
-	r.at = at
-	h := hash(packed, at-from)
-	upper := low == 0
-	part := plain
-	if hump > from {
-		part = lookUp(hashOf(l[hump:at]))
-	}
-	before, after := byte(' '), r.peek(0)
+	before, after := byte(' '), l[end]
 	if from > 0 {
 		before = l[from-1]
 	}
-	k := lookUp(h)
-	glued := classes[before] != blank && glue(before, l, from) || classes[after] != blank && glueAfter(after, r.peek(1))
-	r.shape.word(h, r.at-from, glued)
-	switch {
-	case part == severe:
-		r.typeName(from, after)
-	case part == mild && r.best < 40 && r.level == 0:
-		r.level = 1
-	case glued:
-		if k == severe {
-			r.sign(8)
-		} else if r.place == 2 && upper {
-			r.code(h)
-		}
-		k = plain
-	case k != plain:
-		r.meaning(k, from, before, after, upper)
-	}
-	if !r.letters && k == plain && r.at-from == 2 && l[from] == 'a' && l[from+1] == 't' && after == ' ' {
+	glued := beside[before]&gluing|beside[after]&gluingBack != 0 && (glue(before, l[:], from) || glueAfter(after, l[end+1]))
+	r.shape.word(h, end-from, glued)
+	if !r.letters && k == plain && end-from == 2 && l[from] == 'a' && l[from+1] == 't' && after == ' ' {
 		r.frame = true
 	}
-	if glued && r.at-from == 1 && classes[before] == digit { // of a time: 2026-11-29T17:43:02Z
-		return
+	if k != plain || part != plain || glued && upper { // as few words are
+		switch {
+		case part == severe:
+			r.typeName(from, after)
+		case part == mild && r.best < 40 && r.level == 0:
+			r.level = 1
+		case glued:
+			if k == severe {
+				r.sign(8)
+			} else if r.place == 2 && upper {
+				r.code(h)
+			}
+			k = plain
+		case k != plain:
+			r.meaning(k, from, before, after, upper)
+		}
+	}
+	if glued && end-from == 1 && classes[before] == digit { // of a time: 2026-11-29T17:43:02Z
+		return end
 	}
 	r.colon, r.letters = false, true
 	r.words++
-	r.lastWord, r.lastEnd = k, r.at
+	r.lastWord, r.lastEnd = k, end
+	if after == ' ' { // as after most words
+		end++
+		r.tokenStart, r.tokenPath = end, false
+	}
+	return end
 }
 
 // code gives the lines that a tool marks with the same code, as in
 // "a.py:3:1: E0602: …", their own form.
 func (r *reader) code(letters uint32) {
+	r.exact = true
 	n := 0
 	for n < 6 && classes[r.peek(n)] == digit {
-		letters = letters*31 + uint32(r.peek(n))
+		letters = letters*31 + uint32(r.line[r.at+n])
 		n++
 	}
-	if c := classes[r.peek(n)]; n >= 3 && n < 6 && c != letter && c != joins {
+	if c := classes[r.peek(n)]; n >= 3 && n < 6 && c != letter && c != joins && c != slash && c != dot {
 		r.shape.add(letters)
 	}
 }
+
+// What may make a word after it, or before it, a part of a name.
+const (
+	gluing = 1 << iota
+	gluingBack
+)
+
+var beside = func() (b [256]uint8) {
+	for _, c := range []byte(`-+:._/\@#$%&~0123456789`) {
+		b[c] |= gluing
+	}
+	for _, c := range []byte(`_/\@(:-.0123456789`) {
+		b[c] |= gluingBack
+	}
+	return b
+}()
 
 // glue reports whether the byte before a word makes it a part of a name.
 func glue(c byte, l []byte, from int) bool {
@@ -168,7 +177,7 @@ func (r *reader) meaning(k kind, from int, before, after byte, upper bool) {
 			r.sign(38)
 		}
 	case negation:
-		r.void = r.colon && r.letters && r.at == len(r.line) // failures: none
+		r.void = r.colon && r.letters && r.at == r.size // failures: none
 		if after == '\'' || r.lastWord == object {
 			r.sign(12)
 		}
@@ -210,7 +219,7 @@ func (r *reader) failure(opens bool, after byte, upper bool) {
 // word that ends here.
 func (r *reader) onlyBlank() bool {
 	i := r.numberEnd
-	return i < len(r.line) && r.line[i] == ' ' && i+1 < len(r.line) && classes[r.line[i+1]] == letter
+	return r.bytes[i] == ' ' && classes[r.bytes[i+1]] == letter
 }
 
 // success is a word that states it.
@@ -218,7 +227,7 @@ func (r *reader) success(opens, upper bool) {
 	switch {
 	case r.lastWord == negation:
 		r.sign(80) // not ok
-	case opens || upper || r.at == len(r.line) || r.number > 0:
+	case opens || upper || r.at == r.size || r.number > 0:
 		r.good = true
 	}
 }

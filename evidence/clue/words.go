@@ -42,23 +42,23 @@ var words = map[kind][]string{
 }
 
 // The words by hash: an open-addressed table, because it is asked for every word
-// of every line.
-const tableSize = 1 << 11
+// of every line. Most of it is empty, and then kinds alone answers.
+const tableSize = 1 << 12
 
-type entry struct {
-	hash uint32
-	kind kind
+type table struct {
+	kinds  [tableSize]kind
+	hashes [tableSize]uint32
 }
 
-var table = func() (t [tableSize]entry) {
+var vocabulary = func() (t table) {
 	for k, list := range words {
 		for _, w := range list {
 			h := hashOf(w)
 			i := h % tableSize
-			for t[i].kind != plain {
+			for t.kinds[i] != plain {
 				i = (i + 1) % tableSize
 			}
-			t[i] = entry{h, k}
+			t.kinds[i], t.hashes[i] = k, h
 		}
 	}
 	return t
@@ -66,8 +66,8 @@ var table = func() (t [tableSize]entry) {
 
 func lookUp(h uint32) kind {
 	for i := h % tableSize; ; i = (i + 1) % tableSize {
-		if e := table[i]; e.hash == h || e.kind == plain {
-			return e.kind
+		if k := vocabulary.kinds[i]; k == plain || vocabulary.hashes[i] == h {
+			return k
 		}
 	}
 }
@@ -93,6 +93,9 @@ const (
 	digit
 	blank
 	joins // what names and paths are made of besides letters and digits
+	slash
+	dot
+	bang
 	escape
 	high
 )
@@ -117,8 +120,14 @@ var classes = func() (c [256]uint8) {
 			c[b] = digit
 		case b == ' ', b == '\t', b == '\r':
 			c[b] = blank
-		case b == '_', b == '/', b == '.', b == '-', b == '\\', b == '@', b == '+':
+		case b == '_', b == '-', b == '\\', b == '@', b == '+':
 			c[b] = joins
+		case b == '/':
+			c[b] = slash
+		case b == '.':
+			c[b] = dot
+		case b == '!':
+			c[b] = bang
 		case b == 0x1b:
 			c[b] = escape
 		case b >= 0x80:
