@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -210,15 +211,22 @@ func width(r rune, size int) int {
 	return size
 }
 
-// stride is how many bytes prefix and suffix take at once where they can.
+// stride is how many bytes are taken at once where that can be done.
 const stride = 8
 
 // even reports whether the stride that b begins with is of characters of one
-// byte, all shown as they are and none of them a newline.
-func even(b []byte) bool {
-	const each = 0x0101010101010101 // of eight bytes
+// byte that are shown as they are, with no control but newlines among them. Of
+// newlines, the highest bits of those bytes are set that are one.
+func even(b []byte) (newlines uint64, ok bool) {
+	const (
+		each = 0x0101010101010101 // 1 for each byte
+		tops = each << 7
+	)
 	w := binary.LittleEndian.Uint64(b)
-	return (w|(w-each*('\n'+1)))&(each*utf8.RuneSelf) == 0 // a smaller byte borrows
+	other := w ^ each*'\n'
+	newlines = ^(other&^tops + (tops - each) | other) & tops
+	w |= newlines >> 2                          // which are no controls then
+	return newlines, (w|(w-each*' '))&tops == 0 // a smaller byte borrows
 }
 
 // prefix returns the length of the longest beginning of t that can be shown in
@@ -233,10 +241,24 @@ func (t text) prefix(most room) (length int, took room) {
 		if len(spans) > 0 { // a value need not begin between characters
 			end = min(end, spans[0].Start)
 		}
+		for i+stride <= end && took.plus(room{stride, stride}).within(most) {
+			newlines, ok := even(t.raw[i:])
+			if !ok {
+				break
+			}
+			took.bytes += stride
+			took.lines += bits.OnesCount64(newlines << 8) // the last begins none yet
+			if fresh {
+				took.lines++
+			}
+			fresh = newlines>>63 != 0
+			i += stride
+		}
+		if i == len(t.raw) {
+			break
+		}
 		if len(spans) > 0 && spans[0].Start == i {
 			size, shown, spans = spans[0].End-i, len(spans[0].Mark), spans[1:]
-		} else if i+stride <= end && took.bytes+stride <= most.bytes && even(t.raw[i:]) {
-			size, shown = stride, stride
 		} else if c := t.raw[i]; c < utf8.RuneSelf && c != 0 {
 			size, shown, newline = 1, 1, c == '\n'
 		} else {
@@ -268,10 +290,23 @@ func (t text) suffix(from int, most room) (start int, took room) {
 		if n > 0 { // a value need not end between characters
 			begin = max(begin, spans[n-1].End)
 		}
+		for i-stride >= begin && took.plus(room{stride, stride}).within(most) {
+			newlines, ok := even(t.raw[i-stride:])
+			if !ok {
+				break
+			}
+			if took.lines == 0 && newlines>>63 == 0 { // the last line has no newline
+				took.lines++
+			}
+			took.bytes += stride
+			took.lines += bits.OnesCount64(newlines)
+			i -= stride
+		}
+		if i == from {
+			break
+		}
 		if n > 0 && spans[n-1].End == i {
 			size, shown, spans = i-spans[n-1].Start, len(spans[n-1].Mark), spans[:n-1]
-		} else if i-stride >= begin && took.bytes+stride <= most.bytes && even(t.raw[i-stride:]) {
-			size, shown = stride, stride
 		} else if c := t.raw[i-1]; c < utf8.RuneSelf && c != 0 {
 			size, shown, newline = 1, 1, c == '\n'
 		} else {

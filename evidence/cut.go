@@ -218,6 +218,7 @@ func (d cut) shown() Shown {
 	c := d.of
 	s := Shown{Binary: c.binary}
 	var all strings.Builder
+	all.Grow(d.took.bytes)
 	at, line, fresh := int64(0), int64(1), true // where the text has come to; fresh: the line is new
 	before := part{piece: -1}
 	gap := func(to, toLine int64) {

@@ -50,14 +50,23 @@ type stripper struct {
 	seen, shown bool
 }
 
+// stops are the bytes that end a run of text that is shown as it is.
+var stops = [256]bool{'\n': true, '\r': true, 0x1b: true, '\b': true, 0x07: true, 0x0e: true, 0x0f: true}
+
 func (s *stripper) strip() {
 	for i := 0; i < len(s.raw); {
-		n := bytes.IndexAny(s.raw[i:], "\x1b\r\b\x07\x0e\x0f\n")
-		if n < 0 {
-			n = len(s.raw) - i
+		from := i
+		for i < len(s.raw) && !stops[s.raw[i]] {
+			i++
+			for i+stride <= len(s.raw) {
+				if newlines, ok := even(s.raw[i:]); !ok || newlines != 0 {
+					break
+				}
+				i += stride
+			}
 		}
-		s.keep(i, i+n)
-		if i += n; i == len(s.raw) {
+		s.keep(from, i)
+		if i == len(s.raw) {
 			break
 		}
 		switch s.raw[i] {
@@ -119,7 +128,23 @@ func (s *stripper) endLine(from, to int) {
 		s.overwrite()
 	}
 	s.kept = append(s.kept, extent{from, to})
+	s.join()
 	s.line, s.chunk, s.seen, s.shown = len(s.kept), len(s.kept), false, false
+}
+
+// join makes one extent of those that follow one another, up to the end of the
+// line: nothing of it will go any more.
+func (s *stripper) join() {
+	last := max(s.line-1, 0)
+	for _, k := range s.kept[last+1:] {
+		if s.kept[last].to == k.from {
+			s.kept[last].to = k.to
+		} else {
+			last++
+			s.kept[last] = k
+		}
+	}
+	s.kept = s.kept[:last+1]
 }
 
 // erase is a backspace.
@@ -137,7 +162,7 @@ func (s *stripper) erase() {
 
 // gone is what is not kept.
 func (s *stripper) gone() []secret.Span {
-	var out []secret.Span
+	out := make([]secret.Span, 0, len(s.kept)+1)
 	at := 0
 	for _, k := range s.kept {
 		if k.from > at {
