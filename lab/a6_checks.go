@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rein-sh/rein/budget"
+	"github.com/rein-sh/rein/egress/vault"
 	"github.com/rein-sh/rein/lab/leak"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
@@ -64,10 +65,10 @@ func (c *cage) asRoot(b caged) {
 
 // searchHost looks for the keys where rein keeps what it writes, and in what its
 // processes were started with, while the sandboxes live.
-func (c *cage) searchHost() {
+func (c *cage) searchHost(name string) {
 	trap := filepath.Join(c.env.StateDir, "lab", "honeypot-"+c.token)
-	finder := leak.NewFinder(c.wanted().Traces...)
-	c.step("the host's traces", "the keys in no file of the state directory, and in no environment or argument of a process of rein's; a honeypot is found", func() (string, bool) {
+	finder := leak.NewFinder(c.wanted(caged{}).Traces...)
+	c.step(name, "the keys in no file of the state directory, and in no environment or argument of a process of rein's; a honeypot is found", func() (string, bool) {
 		if err := os.WriteFile(trap, []byte("x "+c.honey), 0o600); err != nil {
 			return err.Error(), false
 		}
@@ -134,7 +135,7 @@ func (c *cage) denied(ctx context.Context, id string) {
 			switch {
 			case r.Verdict == "deny":
 				counts[ruleKind(r.Rule)] += r.Count
-			case !slices.ContainsFunc(vendorHosts, func(h vendorHost) bool { return h.name == r.Name }):
+			case !slices.ContainsFunc(c.hosts, func(h vendorHost) bool { return h.name == r.Name }):
 				passed = append(passed, fmt.Sprintf("%s %s:%d (%s)", r.Name, r.Address, r.Port, r.Verdict))
 			}
 		}
@@ -206,20 +207,23 @@ func (c *cage) metered() {
 	})
 }
 
-// spend has the budget come to its end.
-func (c *cage) spend(ctx context.Context, b caged) {
-	c.gauge.limit(1)
+// spend has the budget come to its end. It is false when that was not tried.
+func (c *cage) spend(ctx context.Context, b caged) bool {
+	if err := c.limit(1); err != nil {
+		c.step("the budget", "one request is left", func() (string, bool) { return err.Error(), false })
+		return false
+	}
 	_, before := c.vendor.all()
 	c.rows = nil
 	if !c.part(ctx, b, "", leak.PartSpent, "") {
-		return
+		return false
 	}
 	c.step("the budget is used up", "one request was served, and nothing after it reached the vendor", func() (string, bool) {
 		_, after := c.vendor.all()
-		return fmt.Sprintf("%d served; %s", after-before, c.gauge), after-before == 1
+		return fmt.Sprintf("%d served", after-before), after-before == 1
 	})
 	c.denied(ctx, b.box.ID())
-	c.gauge.limit(1 << 20)
+	return true
 }
 
 // judgeVendor asks the vendor what it was sent.
@@ -253,6 +257,9 @@ func (c *cage) judgeVendor(boxes ...caged) {
 
 // die ends the sandbox and shows that its placeholders are dead.
 func (c *cage) die(ctx context.Context, b, other caged) {
+	if err := c.limit(1 << 20); err != nil {
+		c.step("the budget", "it is raised", func() (string, bool) { return err.Error(), false })
+	}
 	c.step("destroy", "the sandbox is gone, and nothing of it is in the state directory", func() (string, bool) {
 		if err := b.box.Kill(ctx); err != nil {
 			return err.Error(), false
@@ -262,11 +269,14 @@ func (c *cage) die(ctx context.Context, b, other caged) {
 		return fmt.Sprintf("%v, %d directories", err, len(left)), sandbox.KindOf(err) == sandbox.KindNotFound && len(left) == 0
 	})
 	c.step("the placeholder at the vendor", "refused: it is no key", func() (string, bool) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.vendor.url+"/openai/chat/completions", strings.NewReader(`{"model":"`+a6Model+`"}`))
+		h := c.hosts[0]
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.vendor.url+"/"+h.at+"/chat/completions", strings.NewReader(`{"model":"`+c.model+`"}`))
 		if err != nil {
 			return err.Error(), false
 		}
-		req.Header.Set("Authorization", "Bearer "+b.placeholders["openai"])
+		if req.Header.Set("Authorization", "Bearer "+b.placeholders[h.at]); h.as == vault.Header {
+			req.Header.Set(h.field, b.placeholders[h.at])
+		}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return err.Error(), false
@@ -274,29 +284,36 @@ func (c *cage) die(ctx context.Context, b, other caged) {
 		defer resp.Body.Close()
 		return resp.Status, resp.StatusCode == http.StatusUnauthorized
 	})
-	c.part(ctx, other, "afterwards, ", leak.PartDead, b.placeholders["openai"])
+	c.part(ctx, other, "afterwards, ", leak.PartDead, b.placeholders[c.hosts[0].at])
 }
 
 // traps are files of a workspace that hold credentials.
 var traps = []string{".env", ".aws/credentials", ".ssh/id_ed25519", ".netrc", ".npmrc", "sub/.env", ".config/gcloud/credentials.json"}
 
+// trapped makes a workspace with one file that is none, and credentials.
+func (c *cage) trapped() (dir string, ok bool) {
+	dir, err := os.MkdirTemp(filepath.Join(c.env.StateDir, "lab"), "workspace-")
+	for _, name := range append([]string{"main.go"}, traps...) {
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), []byte("honeypot "+c.token+"\n"), 0o600)
+		}
+	}
+	if err != nil {
+		return dir, c.step("workspace", "a directory with honeypots", func() (string, bool) { return err.Error(), false })
+	}
+	return dir, true
+}
+
 // honeypots has a run with a workspace that holds credentials, and with some inside
 // that a program tries to send away.
 func (c *cage) honeypots(ctx context.Context) {
-	dir, err := os.MkdirTemp(filepath.Join(c.env.StateDir, "lab"), "workspace-")
-	if err != nil {
-		c.step("workspace", "a directory with honeypots", func() (string, bool) { return err.Error(), false })
-		return
-	}
+	dir, ok := c.trapped()
 	defer os.RemoveAll(dir) // what is left is honeypots
-	for _, name := range append([]string{"main.go"}, traps...) {
-		if err = os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), []byte("honeypot "+c.token+"\n"), 0o600)
-		}
-		if err != nil {
-			c.step("workspace", "a directory with honeypots", func() (string, bool) { return err.Error(), false })
-			return
-		}
+	if !ok {
+		return
 	}
 	w := &thief{send: c.theft()}
 	limits := budget.Quick()

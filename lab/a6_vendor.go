@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -27,10 +28,12 @@ const (
 // vendor is a server on the host's loopback that stands for three vendors, and
 // keeps what it was sent. It greets whoever has the key.
 type vendor struct {
-	keys map[string]string // by the first segment of the path
-	url  string
-	late chan struct{} // closed when the late answer may go
-	came chan struct{} // closed when the request for it has come
+	hosts []vendorHost      // by their first segment of the path
+	keys  map[string]string // by the same
+	url   string
+	agent http.Handler  // answers what is no probe's; nil: that is answered as all
+	late  chan struct{} // closed when the late answer may go
+	came  chan struct{} // closed when the request for it has come
 
 	mu      sync.Mutex
 	arrived []arrival
@@ -44,24 +47,30 @@ type arrival struct {
 	key  bool   // it had the key
 }
 
-func newVendor(keys map[string]string) *vendor {
-	return &vendor{keys: keys, late: make(chan struct{}), came: make(chan struct{})}
+func newVendor(hosts []vendorHost, keys map[string]string) *vendor {
+	return &vendor{hosts: hosts, keys: keys, late: make(chan struct{}), came: make(chan struct{})}
 }
 
 func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head, _ := httputil.DumpRequest(r, false) // what there is of it is kept
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 4<<20))
 	at, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	key, known := v.keys[at]
-	given := map[string]string{"openai": strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), "anthropic": r.Header.Get("X-Api-Key"), "google": r.Header.Get("X-Goog-Api-Key")}[at]
-	good := known && given == key
-	asks := good && r.Method == http.MethodPost
+	i := slices.IndexFunc(v.hosts, func(h vendorHost) bool { return h.at == at })
+	key := v.keys[at]
+	good := i >= 0 && v.hosts[i].given(r) == key
+	others := v.agent != nil && r.Header.Get(leak.ProbeField) == ""
+	asks := good && !others && r.Method == http.MethodPost
 	v.mu.Lock()
 	v.arrived = append(v.arrived, arrival{line: r.Method + " " + r.URL.RequestURI(), text: string(head) + string(body), key: good})
 	if asks {
 		v.models++
 	}
 	v.mu.Unlock()
+	if good && others {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		http.StripPrefix("/"+at, v.agent).ServeHTTP(w, r)
+		return
+	}
 	w.Header().Set(leak.VendorField, "yes")
 	if !good {
 		w.Header().Set("Content-Type", "application/json")
@@ -75,30 +84,32 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers whoever has the key.
 func (v *vendor) answer(w http.ResponseWriter, r *http.Request, path string, body []byte, key string) {
 	var req struct {
-		Stream bool   `json:"stream"`
-		User   string `json:"user"`
+		Stream bool `json:"stream"`
 	}
 	_ = json.Unmarshal(body, &req) // a list of models has none
-	said := leak.WelcomeWord
-	if form, ok := strings.CutPrefix(req.User, "echo "); ok {
+	said, order := leak.WelcomeWord, r.Header.Get(leak.OrderField)
+	if form, ok := strings.CutPrefix(order, "echo "); ok {
 		said += " you sent " + map[string]string{"plain": key, "stream": key, "base64": base64.StdEncoding.EncodeToString([]byte("key " + key)),
 			"hexadecimal": hex.EncodeToString([]byte(key)), "percent": url.QueryEscape(key)}[form] + ", thank you"
 		if form == "field" {
 			w.Header().Set("Lab-Echo", key)
 		}
 	}
-	if req.User == "late" {
+	if order == "late" {
 		close(v.came)
 		select {
 		case <-v.late:
 		case <-r.Context().Done():
 		}
 	}
-	if req.Stream {
+	if req.Stream || strings.Contains(path, ":stream") {
 		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprintf(w, "data: %s\n\ndata: %s\n\ndata: [DONE]\n\n",
-			encode(object{"id": "c", "object": "chat.completion.chunk", "model": "lab", "choices": []object{{"index": 0, "delta": object{"content": said}, "finish_reason": "stop"}}}),
-			encode(object{"id": "c", "object": "chat.completion.chunk", "model": "lab", "choices": []object{}, "usage": chatUsage}))
+		for _, e := range streams(path, said) {
+			if kind, ok := e["type"]; ok {
+				fmt.Fprintf(w, "event: %s\n", kind)
+			}
+			fmt.Fprintf(w, "data: %s\n\n", encode(e))
+		}
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -108,6 +119,23 @@ func (v *vendor) answer(w http.ResponseWriter, r *http.Request, path string, bod
 type object = map[string]any
 
 var chatUsage = object{"prompt_tokens": a6Input, "completion_tokens": a6Output, "total_tokens": a6Input + a6Output}
+
+// streams says a text in pieces, in the vendor's protocol.
+func streams(path, said string) []object {
+	usage := object{"input_tokens": a6Input, "output_tokens": a6Output, "total_tokens": a6Input + a6Output}
+	switch {
+	case strings.HasSuffix(path, "responses"):
+		return []object{{"type": "response.output_text.delta", "delta": said}, {"type": "response.completed", "response": object{"id": "r", "status": "completed", "usage": usage}}}
+	case strings.HasSuffix(path, "messages"):
+		return []object{{"type": "message_start", "message": object{"id": "m", "type": "message", "role": "assistant", "usage": object{"input_tokens": a6Input, "output_tokens": 1}}},
+			{"type": "content_block_delta", "index": 0, "delta": object{"type": "text_delta", "text": said}},
+			{"type": "message_delta", "delta": object{"stop_reason": "end_turn"}, "usage": object{"output_tokens": a6Output}}, {"type": "message_stop"}}
+	case strings.Contains(path, ":stream"):
+		return []object{replies(strings.Replace(path, ":streamG", ":g", 1), said)}
+	}
+	return []object{{"id": "c", "object": "chat.completion.chunk", "model": "lab", "choices": []object{{"index": 0, "delta": object{"content": said}, "finish_reason": "stop"}}},
+		{"id": "c", "object": "chat.completion.chunk", "model": "lab", "choices": []object{}, "usage": chatUsage}}
+}
 
 // replies says a text in the vendor's protocol.
 func replies(path, said string) object {
@@ -196,10 +224,11 @@ func (g *gauge) end(e inference.Ended) {
 }
 
 // limit lets n more requests begin.
-func (g *gauge) limit(n int) {
+func (g *gauge) limit(n int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left, g.bounded = n, true
+	return nil
 }
 
 func (g *gauge) String() string {

@@ -39,6 +39,8 @@ type Env struct {
 	// Probe is a program of this host that calls Probe when it is started with
 	// ProbeCommand, for A4: it is copied into the sandbox.
 	Probe string
+	// Agent is one of others, beside which A6 tries everything; nil: beside none.
+	Agent *Agent
 	// Model is a real model that A4 tries besides its own; nil: none.
 	Model model.Model
 	// Progress is told each step as it ends; nil tells nobody.
@@ -60,6 +62,8 @@ type Result struct {
 	Provider   string `json:"provider"`
 	Runtime    string `json:"runtime,omitempty"`
 	SandboxID  string `json:"sandbox_id,omitempty"`
+	// Agent is the one of others that A6 was tried beside, and its version.
+	Agent      string `json:"agent,omitempty"`
 	DurationMS int64  `json:"duration_ms"`
 	Steps      []Step `json:"steps"`
 	// Figures are what an experiment measured besides.

@@ -42,7 +42,11 @@ rein promises hold. None needs a model or a network; a4 also takes a real model
   a6   the key boundary of a command-line agent (rein wrap): the keys of its models
        are looked for in all that is inside, while a request with one is under way;
        every way around the gateway to have it pass on what it must not; the budget
-       used up; the placeholders dead with the sandbox (within 45 seconds)
+       used up; the placeholders dead with the sandbox (within 45 seconds). With
+       --agent all of it beside a real agent, installed as rein wrap installs it and
+       driven by a scripted model: what tries it is started by the agent, whose
+       processes and files are looked through, too, and asks in the agent's protocol
+       (within three minutes, and the time of its installation from npm)
 
 Exits 0 when all pass, 1 when one fails, 2 for a usage error.`
 
@@ -64,6 +68,7 @@ type labFlags struct {
 	asJSON          bool
 	target, runtime string
 	model, baseURL  string
+	agent           string
 }
 
 func (a *app) labCommand() *cobra.Command {
@@ -80,6 +85,7 @@ func (a *app) labCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.target, "target", "", "run it in the target `NAME` of the configuration")
 	cmd.Flags().StringVar(&f.runtime, "runtime", "", "run it with this `RUNTIME`: gvisor, runc, or a path")
 	cmd.Flags().StringVar(&f.model, "model", "", "a4: also try the model `NAME`, as in rein run, and record what it did")
+	cmd.Flags().StringVar(&f.agent, "agent", "", "a6: beside the agent `NAME`: "+strings.Join(lab.Agents(), ", "))
 	cmd.Flags().StringVar(&f.baseURL, "base-url", "", "the `URL` of that model's server")
 	return cmd
 }
@@ -107,11 +113,19 @@ func (a *app) lab(cmd *cobra.Command, f *labFlags, names []string) error {
 	if f.model+f.baseURL != "" && !slices.Contains(names, "a4") {
 		return usage("name a4, or leave it out", "only the experiment a4 tries a model")
 	}
+	if err := f.checkAgent(names); err != nil {
+		return err
+	}
 	env, done, err := a.labEnv(cmd.Context(), f)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if f.agent != "" {
+		if env.Agent, err = a.labAgent(cmd, f); err != nil {
+			return err
+		}
+	}
 	var results []lab.Result
 	for _, n := range names {
 		e := experiments[slices.Index(known, n)]

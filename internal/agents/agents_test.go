@@ -36,6 +36,8 @@ type agent struct {
 	base  string   // of the model's API, after the server's address
 	shape string   // how a key begins
 	args  []string // the task, as this agent takes it
+	// bounded has its key boundary tried in every test run, too.
+	bounded bool
 }
 
 // exchanges is how many the scripts have for the task itself. What an agent asks
@@ -45,11 +47,11 @@ const exchanges = 5
 const task = "repair what sh test.sh finds"
 
 var list = []agent{
-	{"codex", true, "/v1", "sk-proj-", []string{"exec", task}},
-	{"claude", false, "", "sk-ant-api03-", []string{"-p", task}},
-	{"gemini", true, "", "AIzaSy", []string{"-p", task}},
-	{"opencode", false, "", "sk-ant-api03-", []string{"run", task}},
-	{"qwen", false, "/v1", "sk-", []string{"-p", task}},
+	{"codex", true, "/v1", "sk-proj-", []string{"exec", task}, true},
+	{"claude", false, "", "sk-ant-api03-", []string{"-p", task}, false},
+	{"gemini", true, "", "AIzaSy", []string{"-p", task}, false},
+	{"opencode", false, "", "sk-ant-api03-", []string{"run", task}, false},
+	{"qwen", false, "/v1", "sk-", []string{"-p", task}, false},
 }
 
 // files are the workspace: a test that fails, and what is wrong.
@@ -192,7 +194,7 @@ func scriptOf(name string) string {
 }
 
 // TestAgents: each completes a task, counted to the token, and ends by itself when
-// its budget is used up.
+// its budget is used up; and no way around its gateway passes.
 func TestAgents(t *testing.T) {
 	p := newPlace(t)
 	runtimes := []string{"runc"}
@@ -207,6 +209,9 @@ func TestAgents(t *testing.T) {
 			t.Run(a.name+"/"+runtime, func(t *testing.T) {
 				first := p.task(t, a, runtime)
 				p.budget(t, a, runtime, first)
+				if a.bounded || *all {
+					p.boundary(t, a, runtime)
+				}
 				if *all {
 					p.failures(t, a, runtime)
 				}

@@ -24,10 +24,9 @@ type Cage struct {
 	Part string `json:"part"`
 	// Door is where the gateway takes requests to the hosts.
 	Door netip.AddrPort `json:"door"`
-	// OpenAI, Anthropic and Google are the hosts, each with a placeholder of its own.
-	OpenAI    ModelHost `json:"openai"`
-	Anthropic ModelHost `json:"anthropic"`
-	Google    ModelHost `json:"google"`
+	// Hosts are those of models, each with a placeholder of its own. What one host
+	// shows is tried with the first.
+	Hosts []ModelHost `json:"hosts"`
 	// Model may be asked.
 	Model string `json:"model"`
 	// Foreign is somebody else's key.
@@ -37,12 +36,6 @@ type Cage struct {
 	// Upstream is the port of the host's loopback where the requests go.
 	Upstream uint16  `json:"upstream"`
 	Search   *Search `json:"search,omitempty"`
-}
-
-// ModelHost is a host, and the placeholder of its key.
-type ModelHost struct {
-	Name        string `json:"name"`
-	Placeholder string `json:"placeholder"`
 }
 
 // The parts.
@@ -74,6 +67,13 @@ const (
 	WelcomeWord = "welcome-with-the-key"
 )
 
+// ProbeField is a field of every request of a way; OrderField has what the server
+// is to do besides: "late", or "echo" and a form.
+const (
+	ProbeField = "X-Lab"
+	OrderField = "X-Lab-Order"
+)
+
 // Marker is in every request of a way, so that the server can tell whose arrived.
 func Marker(token, name string) string {
 	sum := sha256.Sum256([]byte(token + " " + name))
@@ -96,8 +96,10 @@ func (a Aim) caged() []way {
 	c := a.Cage
 	switch c.Part {
 	case PartWait:
-		late := a.door("a request that is answered late", []Outcome{Welcome}, inquiry{host: c.OpenAI, path: chatPath, body: a.chat(`,"user":"late"`)})
-		late[0].patient = true
+		q := a.first().inquiry("")
+		q.fields = []string{OrderField, "late"}
+		late := a.door("a request that is answered late", []Outcome{Welcome}, q)
+		late[0].patient = c.Search.Patience
 		add("wait", late)
 	case PartSearch:
 		add("", c.Search.searching())
@@ -131,45 +133,8 @@ type inquiry struct {
 	bare   bool // without the placeholder where it belongs
 }
 
-const (
-	chatPath      = "/v1/chat/completions"
-	responsesPath = "/v1/responses"
-	messagesPath  = "/v1/messages"
-)
-
 // mark stands for a way's marker in what it sends.
 const mark = "%MARK%"
-
-// chat, responses, messages and generate are bodies of good requests, with more
-// members.
-func (a Aim) chat(more string) string {
-	return `{"model":"` + a.Cage.Model + `","max_tokens":16,"messages":[{"role":"user","content":"` + mark + `"}]` + more + `}`
-}
-
-func (a Aim) responses(more string) string {
-	return `{"model":"` + a.Cage.Model + `","max_output_tokens":16,"input":[{"role":"user","content":"` + mark + `"}]` + more + `}`
-}
-
-func (a Aim) messages(more string) string {
-	return `{"model":"` + a.Cage.Model + `","max_tokens":16,"messages":[{"role":"user","content":"` + mark + `"}]` + more + `}`
-}
-
-func (a Aim) generate(more string) string {
-	return `{"contents":[{"role":"user","parts":[{"text":"` + mark + `"}]}]` + more + `}`
-}
-
-func (a Aim) generatePath() string { return "/v1beta/models/" + a.Cage.Model + ":generateContent" }
-
-// carried are the fields by which a request to a host has its placeholder.
-func (a Aim) carried(h ModelHost) []string {
-	switch h.Name {
-	case a.Cage.Anthropic.Name:
-		return []string{"X-Api-Key", h.Placeholder, "Anthropic-Version", "2023-06-01"}
-	case a.Cage.Google.Name:
-		return []string{"X-Goog-Api-Key", h.Placeholder}
-	}
-	return []string{"Authorization", "Bearer " + h.Placeholder}
-}
 
 // lane is how a host is reached.
 type lane struct {
@@ -224,9 +189,9 @@ func (p *probe) ask(ctx context.Context, by lane, r inquiry) (answer, error) {
 	if r.body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Header.Set("X-Lab", marker)
+	req.Header.Set(ProbeField, marker)
 	if !r.bare {
-		r.fields = append(p.aim.carried(r.host), r.fields...)
+		r.fields = append(r.host.carries(r.host.Placeholder), r.fields...)
 	}
 	for i := 0; i+1 < len(r.fields); i += 2 {
 		if r.fields[i] == "Host" {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,7 +51,16 @@ func unixSocket(name, path string, want []Outcome) way {
 		if path == "@" {
 			return notTried("the sink has no abstract socket")
 		}
-		c, err := dial(ctx, "unix", path)
+		at := path
+		if len(path) > longestSocket && path[0] == '/' {
+			dir, err := os.Open(filepath.Dir(path))
+			if err != nil {
+				return refused(err)
+			}
+			defer dir.Close()
+			at = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+		}
+		c, err := dial(ctx, "unix", at)
 		if err != nil {
 			return refused(err)
 		}
@@ -58,6 +68,10 @@ func unixSocket(name, path string, want []Outcome) way {
 		return p.speak(c, "")
 	})
 }
+
+// longestSocket is the longest path that an address of a Unix socket holds, in bytes
+// (unix(7)); what is longer is reached by its directory.
+const longestSocket = 107
 
 // scanned are the ports that are tried at the gateway: those that services
 // have, and the sink's.

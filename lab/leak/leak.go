@@ -105,8 +105,8 @@ type way struct {
 	group, name, tried string
 	want               []Outcome
 	try                func(ctx context.Context, p *probe) seen
-	program            bool // it is somebody else's
-	patient            bool // it may take long
+	program            bool          // it is somebody else's
+	patient            time.Duration // it may take so long; 0 is what any may
 }
 
 // by is a way that the probe tries itself.
@@ -128,7 +128,6 @@ const (
 	patience       = 2 * time.Second  // for an answer
 	longest        = 8 * time.Second  // for one way
 	longestProgram = 20 * time.Second // for one that a program tries
-	longestSearch  = 40 * time.Second // for one that looks through all there is
 )
 
 // ways is everything there is to try with an aim.
@@ -184,8 +183,8 @@ func (w way) run(ctx context.Context, aim Aim) Row {
 	switch {
 	case w.program:
 		within = longestProgram
-	case w.patient:
-		within = longestSearch
+	case w.patient > 0:
+		within = w.patient
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -3,14 +3,12 @@ package leak
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +29,11 @@ type Search struct {
 	// Since is when the texts were made up, as Unix seconds: files that have not
 	// changed since then cannot have them, and are not read.
 	Since int64 `json:"since"`
+	// Patience is how long it may take; a request that is under way meanwhile waits as
+	// long.
+	Patience time.Duration `json:"patience"`
+	// Beside is set where an agent has started this program.
+	Beside *Beside `json:"beside,omitempty"`
 }
 
 // Honeypot is the name of the trace of what is planted.
@@ -53,7 +56,6 @@ const (
 
 // The bounds of a search.
 const (
-	maxRegion = 1 << 30 // of memory, in bytes
 	maxPseudo = 1 << 20 // of a file of /proc
 	pseudoFor = 300 * time.Millisecond
 )
@@ -82,8 +84,11 @@ type hunt struct {
 	finder *Finder
 	self   string // the directory of this process in /proc
 
+	lines []process // Search.lineage, where an agent is beside
+
 	mu     sync.Mutex
 	found  []finding
+	shut   []string // memories and environments that this user may not read
 	counts map[place]*count
 }
 
@@ -123,11 +128,11 @@ func (s *Search) searching() []way {
 			}
 			return judge(h)
 		})
-		w.patient = true
+		w.patient = s.Patience
 		return w
 	}
 	const forms = "in plain, backwards, percent-encoded, UTF-16, hexadecimal and base64"
-	return []way{
+	list := []way{
 		each("control: in a file", "a honeypot in a file, in base64", []Outcome{Found}, (*hunt).controlFile),
 		each("control: in an environment", "a honeypot in the environment of a process", []Outcome{Found}, (*hunt).controlEnviron),
 		each("control: in memory", "a honeypot in the memory of a process", []Outcome{Found}, (*hunt).controlMemory),
@@ -136,6 +141,14 @@ func (s *Search) searching() []way {
 		each("the keys in what else the kernel shows", "/proc without its switches, with the files that processes have open, "+forms, []Outcome{Nowhere}, func(h *hunt) seen { return h.nowhere(inProc) }),
 		each("the keys in files", "every file of every file system, and its name and the targets of links, "+forms, []Outcome{Nowhere}, func(h *hunt) seen { return h.nowhere(inFile) }),
 	}
+	if s.Beside == nil {
+		return list
+	}
+	return append(list,
+		each("control: beside the agent", "the processes that have started this one", []Outcome{Found}, (*hunt).startedBy),
+		each("control: in the agent's environment", "its placeholder", []Outcome{Found}, func(h *hunt) seen { return h.besideAgent(Placeholder, inEnviron, "environ") }),
+		each("control: in the agent's memory", "what it was told to do", []Outcome{Found}, func(h *hunt) seen { return h.besideAgent(Task, inMemory, "mem") }),
+		each("control: in the agent's files", "what it was told to do, in files beneath its home directory", []Outcome{Found}, (*hunt).filesOfAgent))
 }
 
 // controlled says where the honeypot was found.
@@ -165,7 +178,7 @@ func (h *hunt) controlMemory() seen {
 func (h *hunt) nowhere(p place) seen {
 	var list []string
 	for _, f := range h.found {
-		if f.name != Honeypot && f.place == p {
+		if isKey(f.name) && f.place == p {
 			list = append(list, fmt.Sprintf("the key %s, %s, in %s", f.name, f.form, f.where))
 		}
 	}
@@ -178,7 +191,7 @@ func (h *hunt) nowhere(p place) seen {
 // hunt plants the honeypot and searches. One that does not come to its end in time
 // has failed.
 func (s *Search) hunt() (*hunt, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), longestSearch-5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), s.Patience*7/8)
 	defer cancel()
 	h := &hunt{Search: s, ctx: ctx, turns: make(chan struct{}, atOnce), finder: NewFinder(s.Traces...), counts: map[place]*count{inEnviron: {}, inMemory: {}, inProc: {}, inFile: {}}}
 	self, err := os.Readlink("/proc/self")
@@ -186,6 +199,9 @@ func (s *Search) hunt() (*hunt, error) {
 		return nil, err
 	}
 	h.self = "/proc/" + self
+	if s.Beside != nil {
+		h.lines = s.lineage(h.self)
+	}
 	remove, err := s.plant(ctx)
 	if err != nil {
 		return nil, err
@@ -225,6 +241,9 @@ func (h *hunt) look(p place, where string, r io.Reader, opened error) {
 		if c.closed++; len(c.names) < 3 {
 			c.names = append(c.names, where)
 		}
+		if p == inMemory || p == inEnviron {
+			h.shut = append(h.shut, where)
+		}
 		return
 	}
 	c.searched++
@@ -253,95 +272,6 @@ func (h *hunt) file(p place, name string, limit int64) {
 		r = io.LimitReader(f, limit)
 	}
 	h.look(p, name, r, nil)
-}
-
-// numbers are the processes that can be seen.
-func numbers() (list []string) {
-	entries, _ := os.ReadDir("/proc") // without it nothing is found, and no control
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err == nil {
-			list = append(list, "/proc/"+e.Name())
-		}
-	}
-	return list
-}
-
-// processes searches environments, arguments, memory and open files. This one's
-// memory is left out, which has the honeypot.
-func (h *hunt) processes() {
-	for _, dir := range numbers() {
-		if h.ctx.Err() != nil {
-			return
-		}
-		h.file(inEnviron, dir+"/environ", 0)
-		h.file(inEnviron, dir+"/cmdline", 0)
-		if dir != h.self {
-			h.memory(dir)
-		}
-		links, _ := os.ReadDir(dir + "/fd") // what is closed is another user's
-		for _, l := range links {
-			name := dir + "/fd/" + l.Name()
-			if target, err := os.Readlink(name); err == nil {
-				h.text(inProc, name, target)
-			}
-			if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-				h.file(inProc, name, 0)
-			}
-		}
-	}
-}
-
-// memory searches a process's memory, region by region.
-func (h *hunt) memory(dir string) {
-	maps, err := os.ReadFile(dir + "/maps")
-	if err == nil && len(maps) == 0 {
-		err = fs.ErrPermission // a process of the kernel, or one that is gone
-	}
-	var mem *os.File
-	if err == nil {
-		mem, err = os.Open(dir + "/mem")
-	}
-	if err != nil {
-		h.look(inMemory, dir+"/mem", nil, err)
-		return
-	}
-	defer mem.Close()
-	var parts []io.Reader
-	for line := range strings.Lines(string(maps)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || !strings.HasPrefix(fields[1], "r") {
-			continue
-		}
-		if len(fields) > 5 && (strings.HasPrefix(fields[5], "[v") || strings.HasPrefix(fields[5], "/") && fields[1][1] != 'w') {
-			continue // the kernel's own, and what is a file's and cannot differ from it
-		}
-		from, to, _ := strings.Cut(fields[0], "-")
-		start, err1 := strconv.ParseUint(from, 16, 64)
-		end, err2 := strconv.ParseUint(to, 16, 64)
-		if errors.Join(err1, err2) != nil || end <= start || start > 1<<62 {
-			continue
-		}
-		size := int64(end - start)
-		if size > maxRegion {
-			h.mu.Lock()
-			h.counts[inMemory].cut++
-			h.mu.Unlock()
-			size = maxRegion
-		}
-		parts = append(parts, &region{io.NewSectionReader(mem, int64(start), size)})
-	}
-	h.look(inMemory, dir+"/mem", io.MultiReader(parts...), nil)
-}
-
-// region is a part of a process's memory: where it cannot be read, it ends.
-type region struct{ *io.SectionReader }
-
-func (r *region) Read(p []byte) (int, error) {
-	n, err := r.SectionReader.Read(p)
-	if err != nil {
-		err = io.EOF
-	}
-	return n, err
 }
 
 // pseudo searches what the kernel shows of processes, and of itself. Files that would not
