@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 )
 
 // The end of every line: the hash member, which is not hashed.
@@ -30,14 +31,32 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// encode returns the line of r, newline included, and its hash.
+// encode returns the line of r, newline included, and its hash. Data is compact
+// JSON already: it is put in as it is, neither read nor copied once more.
 func encode(r Record) (line []byte, hash string, err error) {
-	r.Hash = ""
-	b, err := marshal(r)
+	body := make([]byte, 0, 512+len(r.Data))
+	body = strconv.AppendUint(append(body, `{"seq":`...), r.Seq, 10)
+	at, err := r.Time.MarshalJSON()
 	if err != nil {
 		return nil, "", err
 	}
-	body := bytes.TrimSuffix(b, []byte(hashOpen+hashClose))
+	body = append(append(body, `,"time":`...), at...)
+	for _, m := range []struct{ name, value string }{
+		{"kind", string(r.Kind)}, {"run_id", r.RunID}, {"trace_id", r.TraceID}, {"sandbox_id", r.SandboxID}, {"call_id", r.CallID},
+	} {
+		if m.value == "" && m.name != "kind" {
+			continue
+		}
+		value, err := marshal(m.value)
+		if err != nil {
+			return nil, "", err
+		}
+		body = append(append(body, `,"`+m.name+`":`...), value...)
+	}
+	if len(r.Data) > 0 {
+		body = append(append(body, `,"data":`...), r.Data...)
+	}
+	body = append(append(append(body, `,"prev":"`...), r.Prev...), '"')
 	hash = hashOf(body)
 	line = append(body, hashOpen...)
 	line = append(line, hash...)

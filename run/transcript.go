@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,19 @@ type transcriptEntry struct {
 	Kind  string          `json:"kind"`
 	Step  int             `json:"step"`
 	Data  json.RawMessage `json:"data"`
+}
+
+// line is the entry as JSON. Data, which is compact already, is put in as it is,
+// neither read nor copied once more.
+func (e transcriptEntry) line() ([]byte, error) {
+	data := e.Data
+	e.Data = json.RawMessage("0")
+	head, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	head = head[:len(head)-len("0}")]
+	return append(append(slices.Grow(head, len(data)+len("}\n")), data...), '}'), nil
 }
 
 func newTranscript(path string, m *secret.Masker) (*transcript, error) {
@@ -55,7 +69,7 @@ func (t *transcript) append(e Said) (int, string, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	line, err := json.Marshal(transcriptEntry{Entry: t.n + 1, Time: time.Now(), Kind: string(e.Kind), Step: e.Step, Data: t.masker.JSON(data)})
+	line, err := transcriptEntry{Entry: t.n + 1, Time: time.Now(), Kind: string(e.Kind), Step: e.Step, Data: t.masker.JSON(data)}.line()
 	if err != nil {
 		return 0, "", err
 	}
