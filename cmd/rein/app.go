@@ -55,7 +55,7 @@ from the directory you work in.`
 // command is the tree of commands, each in the file of its name.
 func (a *app) command() *cobra.Command {
 	root := group("rein", "run an agent's tool calls in a sandbox, under limits, with proof", rootHelp,
-		a.runCommand(), a.wrapCommand(), a.runsCommand(), a.sandboxCommand(), a.imageCommand(), a.probeCommand(), a.labCommand(), a.labProbeCommand(), a.egressCommand(),
+		a.runCommand(), a.wrapCommand(), a.runsCommand(), a.sandboxCommand(), a.imageCommand(), a.layerCommand(), a.probeCommand(), a.labCommand(), a.labProbeCommand(), a.egressCommand(),
 		a.configCommand(), a.modelServerCommand(), a.custodianCommand(), a.versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = buildVersion().Version

@@ -72,7 +72,7 @@ func TestScripts(t *testing.T) {
 		Condition: condition(bin),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "keep": keep, "waitfor": waitFor, "goneafter": goneAfter, "registry": registryCommand,
-			"pane": pane, "opensandbox": openSandbox, "webhook": webhookCommand, "documented": documented, "world": worldCommand,
+			"pane": pane, "opensandbox": openSandbox, "webhook": webhookCommand, "documented": documented, "world": worldCommand, "npm": npmCommand,
 		},
 	})
 }

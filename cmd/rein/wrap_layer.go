@@ -5,14 +5,15 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/wrap/layer"
 )
 
 // openLayers opens the store of agents' programs.
-func (a *app) openLayers(c *caged) (*layer.Layers, error) {
-	dir := c.file.Config.Agents.Dir
+func (a *app) openLayers(c config.Config) (*layer.Layers, error) {
+	dir := c.Agents.Dir
 	if dir == "" {
 		cache, err := a.env.cacheDir()
 		if err != nil {
@@ -24,8 +25,8 @@ func (a *app) openLayers(c *caged) (*layer.Layers, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := layer.Options{Dir: dir, Records: filepath.Join(state, "sandboxes"), Registry: c.file.Config.Agents.Registry}
-	for _, text := range c.file.Config.Agents.Allow {
+	o := layer.Options{Dir: dir, Records: filepath.Join(state, "sandboxes"), Registry: c.Agents.Registry}
+	for _, text := range c.Agents.Allow {
 		r, err := parseTarget(text)
 		if err != nil {
 			return nil, usage(hintOf(err), "agents: allow: %s: %s", text, err)
@@ -38,7 +39,7 @@ func (a *app) openLayers(c *caged) (*layer.Layers, error) {
 // installed has the agent's layer in the sandbox's spec. It is in use until rein
 // ends.
 func (a *app) installed(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, info *run.AgentInfo) (*run.AgentInfo, string, error) {
-	layers, err := a.openLayers(c)
+	layers, err := a.openLayers(c.file.Config)
 	if err != nil {
 		return nil, "", err
 	}

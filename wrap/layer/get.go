@@ -133,9 +133,8 @@ func (l *Layers) Verify(ctx context.Context, name string) error {
 }
 
 func (l *Layers) changed(name string, r *record, err error) error {
-	dir := l.at("layers", name)
 	return &Error{Kind: KindChanged, Op: "use", Subject: r.Package + "@" + r.Version, Err: fmt.Errorf("the layer %s is not what was installed: %w", name, err),
-		Advice: fmt.Sprintf("remove it, and it is installed again: chmod -R u+w %s && rm -r %[1]s", dir)}
+		Advice: "remove it, and it is installed again: rein layer rm " + name}
 }
 
 // older reports whether a version is below the least one, which may be empty.

@@ -170,7 +170,7 @@ func (l *Layer) Fits(info sandbox.Info, node string) error {
 	default:
 		return nil
 	}
-	return &Error{Kind: KindChanged, Op: "use", Subject: l.Package + "@" + l.Version, Err: fmt.Errorf("%s", why), Advice: "remove it, and it is installed again"}
+	return &Error{Kind: KindChanged, Op: "use", Subject: l.Package + "@" + l.Version, Err: fmt.Errorf("%s", why), Advice: "remove it, and it is installed again: rein layer rm " + l.Name}
 }
 
 func named(digest string) string {

@@ -314,7 +314,7 @@ func TestChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = l.Get(t.Context(), agent, target, nil)
-	if e, ok := errors.AsType[*layer.Error](err); !ok || e.Kind != layer.KindChanged || !strings.Contains(e.Hint(), "rm -r") {
+	if e, ok := errors.AsType[*layer.Error](err); !ok || e.Kind != layer.KindChanged || !strings.Contains(e.Hint(), "rein layer rm "+got.Name) {
 		t.Errorf("another time: %v", err)
 	}
 	if err := errors.Join(got.Close(), got.Close()); err != nil {
