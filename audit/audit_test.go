@@ -55,6 +55,24 @@ func mustAppend(t testing.TB, l *audit.Log, e audit.Entry) audit.Record {
 	return r
 }
 
+// A line is what any JSON encoder that does not escape for HTML writes of the
+// record, whatever its ids are.
+func TestFormatOfOddIDs(t *testing.T) {
+	for _, id := range []string{"", "plain-1", "<&>", `a "quoted" \ one`, "é\u2028\x7f", "not \xff UTF-8", "tab\tand\nline"} {
+		for _, data := range []any{nil, map[string]any{"text": id, "n": 1.5}, json.RawMessage(` { "a" : [ 1 , 2 ] } `)} {
+			var b bytes.Buffer
+			l := audit.New(&b, audit.Options{Now: clock()})
+			r := mustAppend(t, l, audit.Entry{Kind: audit.KindCallIntent, RunID: id, TraceID: id, SandboxID: id, CallID: id, Data: data})
+			var want bytes.Buffer
+			enc := json.NewEncoder(&want)
+			enc.SetEscapeHTML(false)
+			if err := enc.Encode(r); err != nil || b.String() != want.String() {
+				t.Errorf("%s\nwant %s %v", b.String(), want.String(), err)
+			}
+		}
+	}
+}
+
 func TestFormat(t *testing.T) {
 	var b bytes.Buffer
 	l := audit.New(&b, audit.Options{Now: clock()})

@@ -47,11 +47,16 @@ func encode(r Record) (line []byte, hash string, err error) {
 		if m.value == "" && m.name != "kind" {
 			continue
 		}
+		body = append(append(append(body, `,"`...), m.name...), `":`...)
+		if isPlain(m.value) {
+			body = append(append(append(body, '"'), m.value...), '"')
+			continue
+		}
 		value, err := marshal(m.value)
 		if err != nil {
 			return nil, "", err
 		}
-		body = append(append(body, `,"`+m.name+`":`...), value...)
+		body = append(body, value...)
 	}
 	if len(r.Data) > 0 {
 		body = append(append(body, `,"data":`...), r.Data...)
@@ -61,6 +66,16 @@ func encode(r Record) (line []byte, hash string, err error) {
 	line = append(body, hashOpen...)
 	line = append(line, hash...)
 	return append(line, hashClose+"\n"...), hash, nil
+}
+
+// isPlain reports whether s is itself between the quotes of JSON, as ids are.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // hashOf hashes the line that begins with body and has no hash member.

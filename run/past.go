@@ -392,6 +392,9 @@ type toldResult struct {
 // followCall takes a call that has ended as that of the record. What was
 // executed, and what class of failure came of it, is the loop's doing.
 func (r *runner) followCall(c tool.Call, step int, res tool.Result, executed bool) (bool, error) {
+	if r.past == nil {
+		return false, nil
+	}
 	what := callName(c.Name, Summarize(c, r.o.Masker), executed, res.Err)
 	s, ok := r.past.next()
 	if ok && s.kind == audit.KindTool && (s.id != c.ID || s.call.what() != what) {

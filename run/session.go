@@ -194,13 +194,14 @@ func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 		return err
 	}
 	r.mirror.after(c)
-	summary := Summarize(c, r.o.Masker)
+	parameters := Summarize(c, r.o.Masker)
+	summary := parameters
 	if res.Edited != "" {
 		summary = evidence.Cut("edited to: "+res.Edited, summaryBytes)
 	}
 	r.emit(Event{Kind: EventResult, Step: step, Call: &CallEvent{ID: c.ID, Tool: c.Name, Summary: summary, OK: res.OK,
 		ExitCode: res.ExitCode, Timeout: res.Timeout, Code: code, Bytes: res.OutputBytes, DurationMS: res.DurationMS}})
-	return r.recordCall(c, step, res, true)
+	return r.recordCall(c, parameters, step, res, true)
 }
 
 // recall has the tools know a call that is on record.
@@ -218,12 +219,12 @@ func (s *Session) NotCalled(c tool.Call, step int, res tool.Result) error {
 	if old, err := s.r.followCall(c, step, res, false); old || err != nil {
 		return err
 	}
-	return s.r.recordCall(c, step, res, false)
+	return s.r.recordCall(c, Summarize(c, s.r.o.Masker), step, res, false)
 }
 
-// recordCall writes what a call returned to the transcript, and all about it
-// but its output to the audit log.
-func (r *runner) recordCall(c tool.Call, step int, res tool.Result, executed bool) error {
+// recordCall writes what a call with the parameters, in one line, returned to the
+// transcript, and all about it but its output to the audit log.
+func (r *runner) recordCall(c tool.Call, parameters string, step int, res tool.Result, executed bool) error {
 	var note saidNote
 	if r.talk != nil {
 		var err error
@@ -233,7 +234,7 @@ func (r *runner) recordCall(c tool.Call, step int, res tool.Result, executed boo
 		}
 	}
 	return r.record(audit.KindTool, c.ID, toolRecord{
-		Entry: note.Entry, Hash: note.Hash, Executed: executed, Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: Summarize(c, r.o.Masker), ParametersHash: hash(c.Arguments),
+		Entry: note.Entry, Hash: note.Hash, Executed: executed, Step: step, Tool: c.Name, ModelCallID: c.ModelID, Parameters: parameters, ParametersHash: hash(c.Arguments),
 		OK: res.OK, ExitCode: res.ExitCode, Timeout: res.Timeout, DurationMS: res.DurationMS,
 		OutputBytes: res.OutputBytes, Truncated: res.Truncated, Network: res.Network, Error: res.Err, Why: why(res),
 		Closed: r.past != nil && r.past.closing != nil,
