@@ -256,7 +256,7 @@ func (k *kept) send(r *http.Request, out []byte, exchanged bool) {
 func (w *web) readBody(r *http.Request) (*kept, error) {
 	k := &kept{models: w.f.gateway.models}
 	var err error
-	if k.raw, err = k.read(r.Body); err != nil {
+	if k.raw, err = k.read(r.Body, r.ContentLength); err != nil {
 		return k, err
 	}
 	k.plain = k.raw
@@ -272,16 +272,20 @@ func (w *web) readBody(r *http.Request) (*kept, error) {
 		return k, unreadable(err)
 	}
 	defer in.Close()
-	k.plain, err = k.read(in)
+	k.plain, err = k.read(in, -1)
 	if _, ok := errors.AsType[*refusal](err); err != nil && !ok {
 		err = unreadable(err)
 	}
 	return k, err
 }
 
-// read reads to the end, within the bounds. What goes beyond is a *refusal.
-func (k *kept) read(in io.Reader) ([]byte, error) {
+// read reads to the end, within the bounds, what is said to have so many bytes, or
+// a negative number where nothing is said. What goes beyond is a *refusal.
+func (k *kept) read(in io.Reader, said int64) ([]byte, error) {
 	var b bytes.Buffer
+	if said > 0 {
+		b.Grow(int(min(said, bodyStep)) + bytes.MinRead) // it looks for the end, too
+	}
 	for {
 		if b.Len() > maxBody {
 			return nil, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleModelBody, Reason: "the body has more than " + strconv.Itoa(maxBody) + " bytes"}}

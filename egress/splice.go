@@ -27,6 +27,12 @@ func newBuffers() *buffers {
 func (b *buffers) get() *[spliceBuffer]byte  { return b.pool.Get().(*[spliceBuffer]byte) }
 func (b *buffers) put(p *[spliceBuffer]byte) { b.pool.Put(p) }
 
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte { return b.get()[:] }
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(p []byte) { b.put((*[spliceBuffer]byte)(p)) }
+
 // splice carries bytes both ways until both sides have ended, without looking
 // at them. The end of one direction is passed on while the other goes on.
 func splice(_ context.Context, f *flow) error {

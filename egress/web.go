@@ -186,6 +186,7 @@ func newWeb(f *flow) *web {
 		Rewrite:        w.rewrite,
 		Transport:      w,
 		FlushInterval:  -1, // at once
+		BufferPool:     w.f.gateway.buffers,
 		ModifyResponse: w.modify,
 		ErrorHandler:   w.fail,
 		ErrorLog:       log.New(io.Discard, "", 0),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -53,11 +54,14 @@ type sieve struct {
 		yield()             // writes those to out
 	}
 	out bytes.Buffer
-	buf [pieceSize]byte
+	buf *[pieceSize]byte // nil before the first read and after the last
 	err error
 
 	reading chan said // of a read of src that goes on; it fills buf
 }
+
+// pieces are the buffers of sieves: most texts are shorter than one.
+var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
 
 // said is what a source has read.
 type said struct {
@@ -82,6 +86,10 @@ func (s *sieve) Read(p []byte) (int, error) {
 		if s.err = werr; werr == nil {
 			s.err = got.err
 		}
+		if s.err != nil {
+			pieces.Put(s.buf)
+			s.buf = nil
+		}
 	}
 	return s.out.Read(p)
 }
@@ -89,6 +97,9 @@ func (s *sieve) Read(p []byte) (int, error) {
 // next reads from the source. It is not ok when that pauses while something is
 // held back: the read goes on.
 func (s *sieve) next() (got said, ok bool) {
+	if s.buf == nil {
+		s.buf = pieces.Get().(*[pieceSize]byte)
+	}
 	waits := s.sink.uncertain() > 0
 	if s.reading == nil && !waits {
 		n, err := s.src.Read(s.buf[:])

@@ -13,7 +13,7 @@ import (
 // guard has the body of an outgoing request end with an error before a
 // placeholder in it is passed on, after those that are bound to it were exchanged.
 func (g *Grant) guard(out *http.Request) {
-	if out.Body == nil || out.Body == http.NoBody {
+	if out.Body == nil || out.Body == http.NoBody || g.looked {
 		return
 	}
 	var r io.Reader = out.Body

@@ -20,6 +20,7 @@ type Grant struct {
 	header      http.Header // fields to set; nil values are taken out
 	path, query *string     // in their raw forms, when they change
 	replace     []exchange  // in the body
+	looked      bool        // through the body, in which nothing is replaced
 
 	// Found, when it is set, is told once of a placeholder in the body, which ends
 	// the request. It is called by who reads the body.

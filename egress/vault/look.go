@@ -8,10 +8,21 @@ import (
 	"github.com/rein-sh/rein/secret"
 )
 
-// Look looks through the whole body of a request before any of it goes out. The
-// error is a *Refusal: it has a placeholder that may not be there.
+// Look looks through the whole body of a request before any of it goes out, whose
+// body then is that or another without placeholders. The error is a *Refusal: it
+// has a placeholder that may not be there.
 func (g *Grant) Look(body []byte) error {
 	if g == nil {
+		return nil
+	}
+	leak := func() error {
+		return refuse(RuleLeak, "the placeholder of a secret is in the body of a request to where that secret may not go")
+	}
+	if len(g.replace) == 0 {
+		if len(g.vault.placeholders.Find(body)) > 0 {
+			return leak()
+		}
+		g.looked = true
 		return nil
 	}
 	var r io.Reader = bytes.NewReader(body)
@@ -20,7 +31,7 @@ func (g *Grant) Look(body []byte) error {
 	}
 	_, err := io.Copy(io.Discard, g.vault.placeholders.Guard(r))
 	if _, ok := errors.AsType[*secret.FoundError](err); ok {
-		return refuse(RuleLeak, "the placeholder of a secret is in the body of a request to where that secret may not go")
+		return leak()
 	}
 	return err
 }
