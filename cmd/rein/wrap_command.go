@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -18,9 +17,9 @@ import (
 	"github.com/rein-sh/rein/evidence"
 	"github.com/rein-sh/rein/price"
 	"github.com/rein-sh/rein/run"
-	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/wrap"
+	"github.com/rein-sh/rein/wrap/layer"
 	"github.com/spf13/cobra"
 )
 
@@ -157,6 +156,8 @@ type caged struct {
 	made   bool   // the key is made up: none was named
 	screen bool
 	update bool
+
+	registry layer.Credential
 }
 
 // wrap runs an agent, or explains what that would be.
@@ -426,6 +427,9 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 	if err != nil {
 		return o, nil, err
 	}
+	if err := a.registryKey(ctx, c, f); err != nil {
+		return o, nil, err
+	}
 	secrets, masker, err := a.secrets(ctx, c.config, c.target)
 	if err != nil {
 		return o, nil, err
@@ -489,13 +493,4 @@ func (c *caged) notices(list []string) []string {
 // taskOf is the command line, which has the task somewhere in it.
 func taskOf(c *caged, m *secret.Masker) string {
 	return evidence.Cut(m.String(strings.Join(append([]string{c.recipe.Name}, c.args...), " ")), 4<<10)
-}
-
-// layer has the agent's program in the sandbox: mounted, or as its image has it.
-func (a *app) layer(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, f *wrapFlags) (*run.AgentInfo, string, error) {
-	info := &run.AgentInfo{Name: c.recipe.Name}
-	if c.recipe.Install == nil || f.noInstall {
-		return info, "", nil
-	}
-	return a.installed(ctx, provider, spec, c, info)
 }

@@ -11,8 +11,24 @@ import (
 	"github.com/rein-sh/rein/wrap/layer"
 )
 
-// openLayers opens the store of agents' programs.
-func (a *app) openLayers(c config.Config) (*layer.Layers, error) {
+// registryKey reads what the registry of agents wants to know, where one may be
+// asked. It is a key that is never shown.
+func (a *app) registryKey(ctx context.Context, c *caged, f *wrapFlags) error {
+	if c.recipe.Install == nil || f.noInstall {
+		return nil
+	}
+	of := c.file.Config.Agents
+	value, err := a.readSecret(ctx, "the registry of agents", "agents: key:", of.Key)
+	if err == nil && !value.IsZero() {
+		a.providerKeys = append(a.providerKeys, value)
+	}
+	c.registry = layer.Credential{Value: value, User: of.User}
+	return err
+}
+
+// openLayers opens the store of agents' programs. Without the registry's key nothing
+// is installed from one that wants it.
+func (a *app) openLayers(c config.Config, key layer.Credential) (*layer.Layers, error) {
 	dir := c.Agents.Dir
 	if dir == "" {
 		cache, err := a.env.cacheDir()
@@ -25,7 +41,7 @@ func (a *app) openLayers(c config.Config) (*layer.Layers, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := layer.Options{Dir: dir, Records: filepath.Join(state, "sandboxes"), Registry: c.Agents.Registry}
+	o := layer.Options{Dir: dir, Records: filepath.Join(state, "sandboxes"), Registry: c.Agents.Registry, Credential: key}
 	for _, text := range c.Agents.Allow {
 		r, err := parseTarget(text)
 		if err != nil {
@@ -39,7 +55,7 @@ func (a *app) openLayers(c config.Config) (*layer.Layers, error) {
 // installed has the agent's layer in the sandbox's spec. It is in use until rein
 // ends.
 func (a *app) installed(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, info *run.AgentInfo) (*run.AgentInfo, string, error) {
-	layers, err := a.openLayers(c.file.Config)
+	layers, err := a.openLayers(c.file.Config, c.registry)
 	if err != nil {
 		return nil, "", err
 	}
@@ -78,4 +94,13 @@ func (a *app) fits() func(sandbox.Info, string) error {
 		return nil
 	}
 	return a.layers[len(a.layers)-1].Fits
+}
+
+// layer has the agent's program in the sandbox: mounted, or as its image has it.
+func (a *app) layer(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, f *wrapFlags) (*run.AgentInfo, string, error) {
+	info := &run.AgentInfo{Name: c.recipe.Name}
+	if c.recipe.Install == nil || f.noInstall {
+		return info, "", nil
+	}
+	return a.installed(ctx, provider, spec, c, info)
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,13 +22,14 @@ import (
 // npmCommand serves a registry of npm at npm.example.com, on the port that VARIABLE
 // is set to, with the package rein-agent in versions 1.0.0 and 1.1.0: a program that
 // prints its version and its arguments, and with "hold" does not end. With a credential, such as "Bearer x",
-// every request must have it.
+// every request must have it, and it is over TLS.
 func npmCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 && len(args) != 2 {
 		ts.Fatalf("usage: npm VARIABLE [CREDENTIAL]")
 	}
 	archives := map[string][]byte{"1.0.0": npmPackage(ts, "1.0.0"), "1.1.0": npmPackage(ts, "1.1.0")}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	scheme := "http"
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(args) == 2 && r.Header.Get("Authorization") != args[1] {
 			http.Error(w, `{"error": "who are you?"}`, http.StatusUnauthorized)
 			return
@@ -43,11 +46,18 @@ func npmCommand(ts *testscript.TestScript, neg bool, args []string) {
 		for version, data := range archives {
 			sum := sha512.Sum512(data)
 			versions[version] = map[string]any{"name": "rein-agent", "version": version, "bin": map[string]string{"rein-agent": "cli.sh"},
-				"dist": map[string]string{"tarball": "http://" + r.Host + "/rein-agent/-/" + version, "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}}
+				"dist": map[string]string{"tarball": scheme + "://" + r.Host + "/rein-agent/-/" + version, "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"name": "rein-agent", "dist-tags": map[string]string{"latest": "1.1.0"}, "versions": versions}) // as above
 	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if len(args) == 2 {
+		scheme = "https"
+		server.StartTLS() // with the certificate of ca.pem: see world
+	} else {
+		server.Start()
+	}
 	ts.Defer(server.Close)
 	ts.Setenv(args[0], strconv.Itoa(server.Listener.Addr().(*net.TCPAddr).Port))
 }

@@ -31,7 +31,7 @@ func (a *app) layersOf() (*layer.Layers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.openLayers(f.Config)
+	return a.openLayers(f.Config, layer.Credential{})
 }
 
 func (a *app) layerListCommand() *cobra.Command {

@@ -137,6 +137,7 @@ func (l *Layers) fill(ctx context.Context, dir string, p Package, t Target, m *M
 	}()
 	m.SandboxID, m.ImageDigest = box.ID(), box.Info().ImageDigest
 	in := installation{box: box, p: p, registry: m.Registry, host: cmp.Or(t.Spec.Image, "host") == "host"}
+	in.at, in.user = l.signIn()
 	if m.Node, m.NPM, err = in.versions(ctx); err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (l *Layers) sandbox(ctx context.Context, t Target) (box *sandbox.Sandbox, c
 	resources := t.Spec.Resources
 	resources.Disk = max(resources.Disk, l.o.Limits.Disk)
 	spec := sandbox.Spec{Image: t.Spec.Image, NoEntrypoint: true, Cwd: workDir, TTL: l.o.Wall + time.Minute, Resources: resources,
-		Require: t.Spec.Require, Network: network, Labels: map[string]string{"rein.sh/layer": "install"}}
+		Require: t.Spec.Require, Network: network, Secrets: l.secrets(), Labels: map[string]string{"rein.sh/layer": "install"}}
 	box, err = sandbox.Create(ctx, t.Provider, spec, sandbox.Options{Log: log, Masker: l.o.Masker})
 	if err != nil {
 		return nil, nil, errors.Join(err, log.Close())
@@ -193,12 +194,15 @@ const (
 // flags are npm's for both of its uses: nothing of the target's own settings, no
 // questions, and no script but where scripts are what is asked for.
 const flags = ` --prefix=` + installed + ` --no-audit --no-fund --no-update-notifier --no-progress --loglevel=error` +
-	` --userconfig=/tmp/none/user --globalconfig=/tmp/none/global --cache=/tmp/npm --registry="$REIN_REGISTRY" --omit=dev --fetch-retry-mintimeout=500 --fetch-retry-maxtimeout=4000`
+	` --userconfig=/tmp/npmrc --globalconfig=/tmp/none/global --cache=/tmp/npm --registry="$REIN_REGISTRY" --omit=dev --fetch-retry-mintimeout=500 --fetch-retry-maxtimeout=4000`
 
-// The scripts take packages as arguments.
+// The scripts take packages as arguments. signInScript writes npm's settings: the
+// placeholder, or the variable that has it.
 const (
+	signInScript = `{ [ -z "$REIN_REGISTRY_AT" ] || if [ -z "$REIN_REGISTRY_USER" ]; then printf '%s:_authToken=${` + tokenVariable + `}\n' "$REIN_REGISTRY_AT";` +
+		` else printf '%s:_auth=%s\n' "$REIN_REGISTRY_AT" "$(printf '%s:%s' "$REIN_REGISTRY_USER" "$` + tokenVariable + `" | base64 | tr -d '\n')"; fi; } > /tmp/npmrc`
 	versionsScript = `printf 'node %s\n' "$(node --version 2>/dev/null)"; printf 'npm %s\n' "$(npm --version 2>/dev/null)"`
-	installScript  = `umask 022 && mkdir -p ` + installed + ` && cd ` + installed + ` && printf '{"private":true}\n' > package.json &&` +
+	installScript  = `umask 022 && ` + signInScript + ` && mkdir -p ` + installed + ` && cd ` + installed + ` && printf '{"private":true}\n' > package.json &&` +
 		` exec npm install --ignore-scripts --install-links=false` + flags + ` -- "$@"`
 	scriptsScript = `umask 022 && cd ` + installed + ` && exec npm rebuild --ignore-scripts=false --foreground-scripts` + flags + ` -- "$@"`
 	tarScript     = `exec tar -C ` + installed + ` -cf - .`
@@ -209,7 +213,8 @@ type installation struct {
 	box      *sandbox.Sandbox
 	p        Package
 	registry string
-	host     bool // the target's programs are the host's
+	host     bool   // the target's programs are the host's
+	at, user string // of the registry that wants a credential, and whose it is
 }
 
 func (in *installation) command(script string, args ...string) sandbox.Command {
@@ -217,7 +222,7 @@ func (in *installation) command(script string, args ...string) sandbox.Command {
 		script = "set -- '" + strings.Join(args, "' '") + "' && " + script
 	}
 	return sandbox.Command{Tool: "layer", Shell: script, Cwd: workDir,
-		Env: map[string]string{"REIN_REGISTRY": in.registry, "HOME": "/tmp/home"}, Timeout: time.Hour}
+		Env: map[string]string{"REIN_REGISTRY": in.registry, "REIN_REGISTRY_AT": in.at, "REIN_REGISTRY_USER": in.user, "HOME": "/tmp/home"}, Timeout: time.Hour}
 }
 
 // versions asks the target for Node.js and npm.
@@ -272,8 +277,12 @@ func (in *installation) npm(ctx context.Context, what, script string, args ...st
 			break
 		}
 	}
-	if said := lastWords(string(r.Stderr.Head) + string(r.Stderr.Tail)); said != "" {
+	said := lastWords(string(r.Stderr.Head) + string(r.Stderr.Tail))
+	if said != "" {
 		what += ": " + said
+	}
+	if advice == "" && (strings.Contains(said, "E401") || strings.Contains(said, "E403") || strings.Contains(said, "ENEEDAUTH")) {
+		advice = "agents: key: and user: of the configuration say what the registry wants to know"
 	}
 	return &Error{Kind: KindInstall, Op: "install", Subject: in.p.String(), Err: errors.New(what), Advice: advice}
 }

@@ -105,6 +105,9 @@ type Options struct {
 	Records string
 	// Registry is the URL of a registry instead of npm's; only GET and HEAD reach it.
 	Registry string
+	// Credential is what Registry wants. It is given to requests that read it, and is
+	// not in the sandbox, which has a placeholder.
+	Credential Credential
 	// Allow is what the sandbox may reach besides, such as the registry's private
 	// address.
 	Allow  []policy.Rule

@@ -7,8 +7,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rein-sh/rein/egress/policy"
+	"github.com/rein-sh/rein/egress/vault"
+	"github.com/rein-sh/rein/secret"
 )
 
 // npmRegistry is where npm asks unless it is told otherwise.
@@ -38,6 +41,60 @@ func (l *Layers) network() (policy.Document, error) {
 	return d, err
 }
 
+// Credential is how requests to a registry say whose they are; the zero one is none.
+type Credential struct {
+	Value secret.Value
+	User  string // whose password Value is; empty: it is a token
+}
+
+// CheckCredential is why a registry is not given a credential, and what to do.
+func CheckCredential(registry string, value bool, user string) (hint string, err error) {
+	u, _ := url.Parse(registry) // which CheckRegistry judges
+	switch {
+	case !value && user != "":
+		return "name the place of the password under key:", errors.New("there is a user, and no password")
+	case !value:
+		return "", nil
+	case registry == "":
+		return "name the registry that wants it", errors.New("npm's own registry is given no key")
+	case u != nil && u.Scheme != "https":
+		return "use https", errors.New("a key is not sent without TLS")
+	case strings.Contains(user, ":"):
+		return "", fmt.Errorf("%q is no user of a registry: it has a colon", user)
+	}
+	return "", nil
+}
+
+// tokenVariable has the credential's placeholder in the sandbox of an installation.
+const tokenVariable = "REIN_REGISTRY_TOKEN"
+
+// secrets are what the sandbox of an installation has placeholders of.
+func (l *Layers) secrets() []vault.Secret {
+	if l.o.Credential.Value.IsZero() {
+		return nil
+	}
+	r, err := ruleOf(l.o.Registry)
+	if err != nil {
+		return nil // Open has refused it
+	}
+	use := vault.Binding{Host: r.Host, Ports: r.Ports, Methods: r.Methods, As: vault.Bearer}
+	if l.o.Credential.User != "" {
+		use.As, use.User = vault.Basic, l.o.Credential.User
+	}
+	return []vault.Secret{{Name: "registry", Value: l.o.Credential.Value, Variable: tokenVariable, Use: []vault.Binding{use}}}
+}
+
+// signIn is what npm is told of the credential, as a line of its settings: the key is
+// for what is beneath the registry's address.
+// https://docs.npmjs.com/cli/v11/configuring-npm/npmrc#auth-related-configuration
+func (l *Layers) signIn() (key, user string) {
+	if l.o.Credential.Value.IsZero() {
+		return "", ""
+	}
+	_, at, _ := strings.Cut(l.o.Registry, ":")
+	return strings.TrimSuffix(at, "/") + "/", l.o.Credential.User
+}
+
 // CheckRegistry is why a URL is none of a registry.
 func CheckRegistry(text string) error {
 	_, err := ruleOf(text)
@@ -51,11 +108,11 @@ func ruleOf(text string) (policy.Rule, error) {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
 		return policy.Rule{}, errors.New("it is no http or https address")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return policy.Rule{}, errors.New("an address must not contain a user, a password or a query")
+		return policy.Rule{}, errors.New("an address must not contain a user, a password or a query: agents: key: and user: name them")
 	}
 	host, err := policy.Canonical(u.Hostname())
 	if err != nil {
-		return policy.Rule{}, fmt.Errorf("%w: methods are allowed of names only", err)
+		return policy.Rule{}, fmt.Errorf("%w: methods are allowed of names only, so a registry has one", err)
 	}
 	port, err := strconv.Atoi(cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme]))
 	if err != nil || port < 1 || port > 65535 {

@@ -131,6 +131,8 @@ targets:
 # Command-line agents for rein wrap: docs/wrap.md.
 # agents:
 #   registry: https://npm.example.com/   # instead of npm's own
+#   key: {env: NPM_TOKEN}                # that it wants; it stays on this host
+#   user: ci                             # whose password key: is; without, it is a token
 #   allow: ["192.0.2.0/24:443/tls"]      # what an installation may reach besides
 #   dir: /var/cache/rein-agents          # instead of ~/.cache/rein/agents
 
