@@ -15,6 +15,7 @@ const (
 type scanner struct {
 	// tell is told of a number, a literal or a string: where it is, such as
 	// choices.[].index, its first byte, and its text, a string's as it is written.
+	// It keeps neither.
 	tell func(path []byte, kind byte, text []byte)
 	// closed is told of the end of a list or an object, in so many others.
 	closed func(depth int)
@@ -27,6 +28,7 @@ type scanner struct {
 	in     [scanDepth]byte // { or [
 	names  [scanPath]token
 	token
+	path [scanPath * (scanToken + 1)]byte // of value, while tell has it
 }
 
 // token is the beginning of a name or a value.
@@ -173,8 +175,7 @@ func (s *scanner) value() {
 	if s.n > scanToken || s.depth > scanPath {
 		return
 	}
-	var buf [scanPath * (scanToken + 1)]byte
-	path := buf[:0]
+	path := s.path[:0]
 	for i := range s.depth {
 		if i > 0 {
 			path = append(path, '.')
