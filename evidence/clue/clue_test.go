@@ -203,6 +203,28 @@ func TestUnlike(t *testing.T) {
 	}
 }
 
+// Of lines that differ in numbers only, the one whose number is not 0 is worth
+// most, wherever it stands among them.
+func TestNumbers(t *testing.T) {
+	for _, at := range []int{1, 700, 1499} {
+		var b strings.Builder
+		for i := range 1500 {
+			errors := 0
+			if i == at {
+				errors = 20
+			}
+			fmt.Fprintf(&b, "part %d has %d errors\n", i, errors)
+		}
+		all := scores(b.String())
+		unlike := fmt.Sprintf("part %d has 20 errors\n", at)
+		for line, n := range all {
+			if line != unlike && n >= all[unlike] {
+				t.Errorf("%q is worth %d, %q %d", line, n, unlike, all[unlike])
+			}
+		}
+	}
+}
+
 // In a list of names, numbered or not, one that speaks of failure is a name.
 func TestNames(t *testing.T) {
 	var b strings.Builder

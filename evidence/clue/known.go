@@ -17,31 +17,38 @@ const (
 
 type knownLine struct {
 	reading
-	size uint16 // of its text; 0 if none is remembered here
-	at   int    // what wrote was before it
+	exact bool   // all of it must be the same, not the text only
+	size  uint16 // of its text; 0 if none is remembered here
+	at    int    // what wrote was before it
 }
 
 // read judges the line that the text was made of, and that has such a hash.
 func (k *known) read(line []byte, hash uint64) reading {
 	l := &k.lines[hash>>(64-knownBits)]
 	if size := k.text.size; int(l.size) == size && size > 0 && k.wrote-l.at <= knownBytes &&
-		string(k.texts[l.at%knownBytes:][:size]) == string(k.text.bytes[:size]) {
+		string(k.texts[l.at%knownBytes:][:size]) == string(k.same(line, l.exact)) {
 		return l.reading
 	}
 	found, exact := k.text.read(line)
-	if !exact {
-		k.remember(l, found)
-	}
+	k.remember(l, found, line, exact)
 	return found
 }
 
+// same is what must be the same in two lines for them to be judged alike.
+func (k *known) same(line []byte, exact bool) []byte {
+	if exact {
+		return line[:k.text.size]
+	}
+	return k.text.bytes[:k.text.size]
+}
+
 // remember remembers what was found in the line that was read last.
-func (k *known) remember(l *knownLine, found reading) {
+func (k *known) remember(l *knownLine, found reading, line []byte, exact bool) {
 	size := k.text.size
 	if left := knownBytes - k.wrote%knownBytes; left < size {
 		k.wrote += left
 	}
-	*l = knownLine{reading: found, size: uint16(size), at: k.wrote}
-	copy(k.texts[k.wrote%knownBytes:], k.text.bytes[:size])
+	*l = knownLine{reading: found, exact: exact, size: uint16(size), at: k.wrote}
+	copy(k.texts[k.wrote%knownBytes:], k.same(line, exact))
 	k.wrote += size
 }

@@ -126,19 +126,25 @@ func (r *reader) start() {
 	r.begin, r.tokenStart = r.at, r.at
 	r.shape.indent(indent, indent > 0 && l[r.at-1] == '\t')
 	l = l[r.at:]
-	switch {
-	case len(l) > 4 && l[0] == '>' && l[1] == ' ' && l[2] == ' ' && l[3] == ' ':
+	if len(l) < 3 {
+		return
+	}
+	switch c := l[0]; {
+	case classes[c] == letter:
+		if c <= 'Z' && (l[1] == ':' || l[1] == ' ') && l[2] == ' ' {
+			r.single = c
+		}
+	case classes[c] == digit:
+		if numbering(l) > 0 {
+			r.sign(36)
+		}
+	case len(l) == 3:
+	case c == '>' && len(l) > 4 && l[1] == ' ' && l[2] == ' ' && l[3] == ' ':
 		r.sign(45) // the line that failed, quoted
-	case len(l) > 3 && (l[0] == '-' || l[0] == '+') && l[1] == ' ' && l[2] == ' ' && l[3] != '-':
+	case (c == '-' || c == '+') && l[1] == ' ' && l[2] == ' ' && l[3] != '-':
 		r.sign(30) // one side of a difference
-	case len(l) > 3 && (l[0] == '*' && l[1] == '*' && l[2] == '*' || l[0] == '!' && l[1] == '!') && l[3] != '*':
+	case (c == '*' && l[1] == '*' && l[2] == '*' || c == '!' && l[1] == '!') && l[3] != '*':
 		r.sign(25)
-	}
-	if len(l) > 2 && l[0] >= 'A' && l[0] <= 'Z' && (l[1] == ':' && l[2] == ' ' || l[1] == ' ' && l[2] == ' ') {
-		r.single = l[0]
-	}
-	if n := numbering(l); n > 0 {
-		r.sign(36)
 	}
 }
 
@@ -321,6 +327,6 @@ func (r *reader) verdict() reading {
 	if r.void || r.good && r.best < 60 {
 		s = min(s, 4)
 	}
-	return reading{score: int16(min(s, Top)), shape: r.shape.sum(), good: r.good && r.best < 60, empty: !r.letters && r.best == 0 && r.place == 0,
+	return reading{score: int16(min(s, Top)), shape: r.shape.sum(r.bytes[:]), good: r.good && r.best < 60, empty: !r.letters && r.best == 0 && r.place == 0,
 		bare: r.shape.bare(), name: r.tokenPath && r.letters && r.tokenStart == r.begin && r.place == 0}
 }

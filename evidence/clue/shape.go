@@ -11,10 +11,11 @@ const (
 // numbers have the same.
 type shaper struct {
 	hash  uint32
-	last  uint32 // of a short word that may be the last
-	run   bool   // in a run of names
-	first bool   // the first run is over
-	told  bool   // there is punctuation, a mark, or a first word that means something
+	last  int  // where a short word begins that may be the last
+	size  int  // of that word; 0 if there is none
+	run   bool // in a run of names
+	first bool // the first run is over
+	told  bool // there is punctuation, a mark, or a first word that means something
 	n     int
 }
 
@@ -50,7 +51,7 @@ func (s *shaper) punct(c byte) {
 	s.add(uint32(c))
 	s.told = true
 	s.run = false
-	s.last = 0
+	s.size = 0
 }
 
 // join takes a part of a name.
@@ -60,29 +61,34 @@ func (s *shaper) join() {
 		s.run = true
 	}
 	s.first = true
-	s.last = 0
+	s.size = 0
 }
 
 // shortWord is how long the words are that count as words of the program.
 const shortWord = 9
 
-func (s *shaper) word(h uint32, length int, glued bool) {
+// word takes the word line[from:end].
+func (s *shaper) word(line []byte, from, end int, glued bool) {
 	switch {
-	case glued || length > shortWord:
+	case glued || end-from > shortWord:
 		s.join()
 	case !s.first:
-		s.add(h)
+		s.add(hashOf(line[from:end]))
 	default:
 		if !s.run {
 			s.add(400)
 			s.run = true
 		}
-		s.last = h
+		s.last, s.size = from, end-from
 	}
 	s.first = true
 }
 
-func (s *shaper) sum() uint32 {
-	h := (s.hash ^ s.last) * hashPrime
+func (s *shaper) sum(line []byte) uint32 {
+	h := s.hash
+	if s.size > 0 {
+		h ^= hashOf(line[s.last:][:s.size])
+	}
+	h *= hashPrime
 	return h ^ h>>15
 }

@@ -79,9 +79,11 @@ func folded(w uint64) uint64 {
 	return w&^(ones*0x0f) | ones
 }
 
+const prime = 0x9e3779b97f4a7c15
+
 // mixed is a hash of what hash is one of, and w.
 func mixed(hash, w uint64) uint64 {
-	hash = (hash ^ w) * 0x9e3779b97f4a7c15
+	hash = (hash ^ w) * prime
 	return hash ^ hash>>32
 }
 
@@ -101,29 +103,20 @@ func between(w uint64, first, last byte) uint64 {
 // letters sets the highest bit of each byte of w that is a letter.
 func letters(w uint64) uint64 { return between(w&^tops|each*0x20, 'a', 'z') &^ w }
 
-// spell reads the letters from a place on: where they end, what they pack to, and
-// whether there is a capital among them.
-func (t *text) spell(from int) (end int, packed uint64, capitals bool) {
+// spell reads the letters from a place on: where they end, a number that is the
+// word's whatever the case of its letters, and whether there is a capital.
+func (t *text) spell(from int) (end int, key uint64, capitals bool) {
 	found := uint64(0)
 	for end = from; ; end += stride {
 		w := binary.LittleEndian.Uint64(t.bytes[end:])
 		others := letters(w) ^ tops
-		before := first(others) - 1 // the bits below
+		before := first(others)>>7 - 1 // the bits of the letters before the first of them
 		found |= before & tops &^ (w << 2)
+		key = key*prime ^ (w|each*0x20)&before
 		if others != 0 {
-			n := bits.TrailingZeros64(others) / 8
-			all := pack(w&before) >> (5 * (stride - n) & 63)
-			return end + n, packed<<(5*n&63) | all, found != 0
+			return end + bits.TrailingZeros64(others)/8, key, found != 0
 		}
-		packed = packed<<(5*stride) | pack(w)
 	}
-}
-
-// pack makes one number of eight letters, five bits of each, the first highest.
-func pack(w uint64) uint64 {
-	w = w&(each*0x1f)&0x00ff00ff00ff00ff<<5 | w>>8&0x001f001f001f001f
-	w = w&0x000003ff000003ff<<10 | w>>16&0x000003ff000003ff
-	return w<<20&(1<<40-1) | w>>32
 }
 
 // cased returns whether a word is all in capitals, and what its last part means
@@ -140,7 +133,8 @@ func (t *text) cased(from, end int) (upper bool, part kind) {
 		upper = upper && !small
 	}
 	if at > 0 {
-		part = lookUp(hashOf(word[at:]))
+		_, key, _ := t.spell(from + at)
+		part = lookUp(key)
 	}
 	return upper, part
 }

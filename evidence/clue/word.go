@@ -4,10 +4,9 @@ package clue
 // capitals divide it, as in NullPointerException. It returns where to read on.
 func (r *reader) word(from int) int {
 	l := &r.bytes
-	end, packed, capitals := r.spell(from)
+	end, key, capitals := r.spell(from)
 	r.at = end
-	h := hash(packed, end-from)
-	k, part, upper := lookUp(h), plain, false
+	k, part, upper := lookUp(key), plain, false
 	if capitals {
 		upper, part = r.cased(from, end)
 	}
@@ -16,7 +15,7 @@ func (r *reader) word(from int) int {
 		before = l[from-1]
 	}
 	glued := beside[before]&gluing|beside[after]&gluingBack != 0 && (glue(before, l[:], from) || glueAfter(after, l[end+1]))
-	r.shape.word(h, end-from, glued)
+	r.shape.word(l[:], from, end, glued)
 	if !r.letters && k == plain && end-from == 2 && l[from] == 'a' && l[from+1] == 't' && after == ' ' {
 		r.frame = true
 	}
@@ -30,7 +29,7 @@ func (r *reader) word(from int) int {
 			if k == severe {
 				r.sign(8)
 			} else if r.place == 2 && upper {
-				r.code(h)
+				r.code(from)
 			}
 			k = plain
 		case k != plain:
@@ -52,9 +51,9 @@ func (r *reader) word(from int) int {
 
 // code gives the lines that a tool marks with the same code, as in
 // "a.py:3:1: E0602: …", their own form.
-func (r *reader) code(letters uint32) {
+func (r *reader) code(from int) {
 	r.exact = true
-	n := 0
+	letters, n := hashOf(r.bytes[from:r.at]), 0
 	for n < 6 && classes[r.peek(n)] == digit {
 		letters = letters*31 + uint32(r.line[r.at+n])
 		n++

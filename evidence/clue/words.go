@@ -41,49 +41,54 @@ var words = map[kind][]string{
 		"compatible", "be", "in", "have", "accept", "known", "bound"},
 }
 
-// The words by hash: an open-addressed table, because it is asked for every word
-// of every line. Most of it is empty, and then kinds alone answers.
-const tableSize = 1 << 12
+// The words by their keys: an open-addressed table, because it is asked for every
+// word of every line. Most of it is empty, which taken alone says.
+const tableBits = 12
 
 type table struct {
-	kinds  [tableSize]kind
-	hashes [tableSize]uint32
+	taken [1 << tableBits / 64]uint64 // a bit for each place
+	kinds [1 << tableBits]kind
+	keys  [1 << tableBits]uint64
 }
 
 var vocabulary = func() (t table) {
+	var one text
 	for k, list := range words {
 		for _, w := range list {
-			h := hashOf(w)
-			i := h % tableSize
+			one.next([]byte(w))
+			_, key, _ := one.spell(0)
+			i := place(key)
 			for t.kinds[i] != plain {
-				i = (i + 1) % tableSize
+				i = (i + 1) % (1 << tableBits)
 			}
-			t.kinds[i], t.hashes[i] = k, h
+			t.taken[i/64] |= 1 << (i % 64)
+			t.kinds[i], t.keys[i] = k, key
 		}
 	}
 	return t
 }()
 
-func lookUp(h uint32) kind {
-	for i := h % tableSize; ; i = (i + 1) % tableSize {
-		if k := vocabulary.kinds[i]; k == plain || vocabulary.hashes[i] == h {
-			return k
+// place is where a word is in the table, if nothing else is there.
+func place(key uint64) uint { return uint(key * prime >> (64 - tableBits)) }
+
+func lookUp(key uint64) kind {
+	t := &vocabulary
+	for i := place(key); t.taken[i/64]>>(i%64)&1 != 0; i = (i + 1) % (1 << tableBits) {
+		if t.keys[i] == key {
+			return t.kinds[i]
 		}
 	}
+	return plain
 }
 
-// hash is that of a word from its last twelve letters, five bits each, and its
-// length.
-func hash(packed uint64, length int) uint32 {
-	return uint32((packed<<4 ^ uint64(length)) * 0x9e3779b97f4a7c15 >> 32)
-}
-
-func hashOf[T string | []byte](w T) uint32 {
+// hashOf is a hash of a word's last twelve letters, whatever their case, five bits
+// each, and its length.
+func hashOf(word []byte) uint32 {
 	packed := uint64(0)
-	for i := range len(w) {
-		packed = packed<<5 | uint64(w[i]&31)
+	for _, c := range word {
+		packed = packed<<5 | uint64(c&31)
 	}
-	return hash(packed, len(w))
+	return uint32((packed<<4 ^ uint64(len(word))) * prime >> 32)
 }
 
 // Classes of bytes.
