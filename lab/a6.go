@@ -100,6 +100,7 @@ type caged struct {
 	placeholders map[string]string // by vendorHost.at
 	home         string            // of its user; with agent
 	agent        bool              // commands of the probe are an agent's, but for those that wait
+	once         bool              // no second agent is started in it
 }
 
 // A6 is the key boundary of a command-line agent. A sandbox as rein wrap makes it
@@ -315,7 +316,7 @@ func (c *cage) wanted(b caged) *leak.Search {
 		s.Traces = append(s.Traces, leak.NewTrace(h.at, c.keys[h.at]))
 	}
 	if b.agent {
-		s.Beside = &leak.Beside{Root: layer.At, Home: b.home}
+		s.Beside = &leak.Beside{Root: layer.At, Home: b.home, Once: b.once}
 		s.Traces = append(s.Traces, leak.NewTrace(leak.Task, c.task), leak.NewTrace(leak.Placeholder, b.placeholders[c.hosts[0].at]))
 	}
 	return s

@@ -49,14 +49,15 @@ type driven struct {
 	tool        string
 	arguments   object // besides the command
 	command     string // the argument that is the command
+	once        bool   // two of it are more than the memory of a sandbox holds
 }
 
 var drivenAgents = []driven{
-	{"codex", "sk-proj-", []string{"exec"}, "exec_command", object{"yield_time_ms": 30_000}, "cmd"},
-	{"claude", "sk-ant-api03-", []string{"-p"}, "Bash", object{"description": "Work on the task", "timeout": 120_000}, "command"},
-	{"gemini", "AIzaSy", []string{"-p"}, "run_shell_command", object{"description": "Work on the task"}, "command"},
-	{"opencode", "sk-ant-api03-", []string{"run"}, "bash", object{"description": "Work on the task", "timeout": 120_000}, "command"},
-	{"qwen", "sk-", []string{"-p"}, "run_shell_command", object{"is_background": false, "timeout": 120_000}, "command"},
+	{"codex", "sk-proj-", []string{"exec"}, "exec_command", object{"yield_time_ms": 30_000}, "cmd", false},
+	{"claude", "sk-ant-api03-", []string{"-p"}, "Bash", object{"description": "Work on the task", "timeout": 240_000}, "command", false},
+	{"gemini", "AIzaSy", []string{"-p"}, "run_shell_command", object{"description": "Work on the task"}, "command", false},
+	{"opencode", "sk-ant-api03-", []string{"run"}, "bash", object{"description": "Work on the task", "timeout": 240_000}, "command", true},
+	{"qwen", "sk-", []string{"-p"}, "run_shell_command", object{"is_background": false, "timeout": 240_000}, "command", false},
 }
 
 // Agents are the names of those beside which A6 can be tried.
@@ -190,7 +191,7 @@ var errAgentEnded = errors.New("the agent has ended")
 
 // Work implements run.Worker: it has the agent work, and gives it orders.
 func (w *beside) Work(ctx context.Context, s *run.Session) (run.Outcome, error) {
-	b := caged{box: s.Sandbox(), agent: true}
+	b := caged{box: s.Sandbox(), agent: true, once: w.once}
 	if !w.step("create", "a sandbox as rein wrap makes it, a placeholder for the key, the probe, and of the workspace's honeypots none", func() (string, bool) {
 		w.result.SandboxID = ""
 		if err := w.equip(ctx, &b); err != nil {
@@ -234,7 +235,8 @@ func (w *beside) Work(ctx context.Context, s *run.Session) (run.Outcome, error) 
 // ready puts what the agent is told to run into its sandbox, and lists the files of
 // the workspace.
 func (w *beside) ready(ctx context.Context, b *caged) (files string, err error) {
-	const waits = `echo x >` + probeDir + `here; read -r name <` + probeDir + `to && { sh ` + probeDir + `$name.sh >` + probeDir + `$name.out 2>` + probeDir + `$name.err; echo $? >` + probeDir + `from; }` + "\n"
+	const waits = `[ -z "$` + leak.SecondVariable + `" ] || { echo x >"$` + leak.SecondVariable + `/ready"; read -r x <"$` + leak.SecondVariable + `/end"; exit; }
+echo x >` + probeDir + `here; read -r name <` + probeDir + `to && { sh ` + probeDir + `$name.sh >` + probeDir + `$name.out 2>` + probeDir + `$name.err; echo $? >` + probeDir + `from; }` + "\n"
 	if _, err := b.box.WriteFile(ctx, probeDir+"order", []byte(waits), sandbox.WriteOptions{}); err != nil {
 		return "", err
 	}

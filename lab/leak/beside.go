@@ -16,6 +16,8 @@ type Beside struct {
 	Root string `json:"root"`
 	// Home is its home directory, where it keeps files.
 	Home string `json:"home"`
+	// Once: no second one is started, by which its memory could be read.
+	Once bool `json:"once,omitempty"`
 }
 
 // Names of traces besides keys: what the agent was told to do, which its conversation
@@ -79,10 +81,9 @@ func (h *hunt) startedBy() seen {
 // besideAgent finds a trace in what its processes have: which /proc/N is name of.
 func (h *hunt) besideAgent(trace string, p place, name string) seen {
 	var found, closed []string
-	for _, a := range h.lines {
+	for _, a := range h.agents {
 		where := a.dir + "/" + name
 		switch {
-		case !a.agent:
 		case slices.Contains(h.shut, where):
 			closed = append(closed, a.name)
 		case slices.ContainsFunc(h.found, func(f finding) bool { return f.name == trace && f.place == p && f.where == where }):

@@ -55,14 +55,7 @@ func (h *hunt) processes() {
 
 // memory searches a process's memory, region by region.
 func (h *hunt) memory(dir string) {
-	maps, err := os.ReadFile(dir + "/maps")
-	if err == nil && len(maps) == 0 {
-		err = fs.ErrPermission // a process of the kernel, or one that is gone
-	}
-	var mem *os.File
-	if err == nil {
-		mem, err = os.Open(dir + "/mem")
-	}
+	maps, mem, err := memoryOf(dir)
 	if err != nil {
 		h.look(inMemory, dir+"/mem", nil, err)
 		return
@@ -93,6 +86,18 @@ func (h *hunt) memory(dir string) {
 		parts = append(parts, touched(mem, pages, start, size, private)...)
 	}
 	h.look(inMemory, dir+"/mem", io.MultiReader(parts...), nil)
+}
+
+// memoryOf opens the memory of a process, with what is said of its regions.
+func memoryOf(dir string) (maps []byte, mem *os.File, err error) {
+	if maps, err = os.ReadFile(dir + "/maps"); err != nil {
+		return nil, nil, err
+	}
+	if len(maps) == 0 {
+		return nil, nil, fs.ErrPermission // a process of the kernel, or one that is gone
+	}
+	mem, err = os.Open(dir + "/mem")
+	return maps, mem, err
 }
 
 // regionOf reads a line of a process's maps. It is not ok when it cannot be read, or

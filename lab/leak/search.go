@@ -84,7 +84,8 @@ type hunt struct {
 	finder *Finder
 	self   string // the directory of this process in /proc
 
-	lines []process // Search.lineage, where an agent is beside
+	lines  []process // Search.lineage, where an agent is beside
+	agents []process // all of that, and of a second one
 
 	mu     sync.Mutex
 	found  []finding
@@ -207,6 +208,18 @@ func (s *Search) hunt() (*hunt, error) {
 		return nil, err
 	}
 	defer remove()
+	if s.Beside != nil {
+		end, err := h.second()
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		for _, dir := range numbers() {
+			if p := s.processOf(dir); p.agent {
+				h.agents = append(h.agents, p)
+			}
+		}
+	}
 	var all sync.WaitGroup
 	all.Go(func() { h.timed(inFile, func() { h.files("/") }) })
 	h.timed(inMemory, h.processes)
