@@ -174,7 +174,7 @@ func (p *Provider) startKeeper(ctx context.Context, cfg keeperConfig) error {
 	if err != nil {
 		return hostError("create", cfg.Info.ID, err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startWithSlack(cmd); err != nil {
 		return hostError("start "+p.opts.Keep, cfg.Info.ID, err)
 	}
 	// The keeper outlives us; while we live, we reap it.

@@ -261,6 +261,11 @@ func becomeRuntime(cfg *nestConfig, bundle string) error {
 	if err := os.Chdir(bundle); err != nil {
 		return err
 	}
+	if cfg.Runtime.Kind == kindGVisor {
+		if err := setSlack(defaultSlack); err != nil {
+			return fmt.Errorf("set the timer slack: %w", err)
+		}
+	}
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + nestRoot, "XDG_RUNTIME_DIR=" + nestRoot}
 	// By descriptor: the path may lie in a directory this user cannot enter.
 	path := "/proc/self/fd/" + strconv.Itoa(nestRuntimeFD)
