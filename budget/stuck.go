@@ -216,8 +216,12 @@ func steady(text []byte) []byte {
 			i += blanks(rest)
 			out = append(out, ' ')
 		default:
-			out = append(out, c)
-			i++
+			n := 1
+			for n < len(rest) && !isDigit(rest[n]) && !isBlank(rest[n]) {
+				n++
+			}
+			out = append(out, rest[:n]...)
+			i += n
 		}
 	}
 	return out

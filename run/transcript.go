@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -31,14 +31,20 @@ type transcriptEntry struct {
 // line is the entry as JSON. Data, which is compact already, is put in as it is,
 // neither read nor copied once more.
 func (e transcriptEntry) line() ([]byte, error) {
-	data := e.Data
-	e.Data = json.RawMessage("0")
-	head, err := json.Marshal(e)
+	at, err := e.Time.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
-	head = head[:len(head)-len("0}")]
-	return append(append(slices.Grow(head, len(data)+len("}\n")), data...), '}'), nil
+	kind, err := json.Marshal(e.Kind)
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, 0, 128+len(e.Data))
+	b = strconv.AppendInt(append(b, `{"entry":`...), int64(e.Entry), 10)
+	b = append(append(b, `,"time":`...), at...)
+	b = append(append(b, `,"kind":`...), kind...)
+	b = strconv.AppendInt(append(b, `,"step":`...), int64(e.Step), 10)
+	return append(append(append(b, `,"data":`...), e.Data...), '}'), nil
 }
 
 func newTranscript(path string, m *secret.Masker) (*transcript, error) {
