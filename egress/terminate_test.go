@@ -299,9 +299,26 @@ func TestVault(t *testing.T) {
 }
 
 // A placeholder in a body ends the request before it is passed on, however the
-// body is cut.
+// body is cut. Where a busy machine pauses within it, what came before the pause
+// is passed on, but never all of it; then it is tried again.
 func TestVaultBody(t *testing.T) {
 	t.Parallel()
+	for range 10 {
+		sent, placeholder := sendsPlaceholder(t)
+		if strings.HasPrefix("before ", sent) {
+			return
+		}
+		if !strings.HasPrefix("before "+placeholder, sent) || strings.Contains(sent, placeholder) {
+			t.Fatalf("the server was sent %q", sent)
+		}
+	}
+	t.Error("the server was sent the beginning of the placeholder each time")
+}
+
+// sendsPlaceholder sends a placeholder in a body, byte by byte, and returns what of
+// the body came to the server.
+func sendsPlaceholder(t *testing.T) (sent, placeholder string) {
+	t.Helper()
 	var got bytes.Buffer
 	heard := make(chan struct{})
 	e := endsTo(t, httpsTo("api.example.com"), true, func(w http.ResponseWriter, r *http.Request) {
@@ -327,9 +344,7 @@ func TestVaultBody(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the server still waits")
 	}
-	if !strings.HasPrefix("before ", got.String()) {
-		t.Errorf("the server was sent %q", got.String())
-	}
+	return got.String(), e.placeholder
 }
 
 func TestEndedWebSocket(t *testing.T) {
