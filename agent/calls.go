@@ -108,7 +108,7 @@ func notExecuted(why string) *tool.Error {
 
 // call executes one call. The error is that it could not be recorded.
 func (c *conversation) call(ctx context.Context, call tool.Call) (tool.Result, error) {
-	summary := run.Summarize(call, c.s.Masker())
+	summary := c.s.Parameters(call)
 	event := func(kind run.EventKind, bytes int64) {
 		c.s.Emit(run.Event{Kind: kind, Step: c.step, Call: &run.CallEvent{ID: call.ID, Tool: call.Name, Summary: summary, Bytes: bytes}})
 	}

@@ -64,6 +64,7 @@ type runner struct {
 	past    *Past       // nil in a new run
 	had     bool        // a workspace, in a run that is only on record
 	renewed time.Time   // the end the record has
+	summed  atomic.Pointer[summed]
 	tree    *budget.Tree
 	events  sync.Mutex
 	outside context.Context // that the caller ends; nil in a replay

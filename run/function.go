@@ -30,7 +30,7 @@ type functionOutcome struct {
 // that is resumed does not call it again.
 func (r *runner) beginFunction(c tool.Call) (ended func(tool.Result) error, err error) {
 	begun := time.Now()
-	err = r.record(audit.KindCallIntent, c.ID, functionIntent{Tool: c.Name, Function: true, Parameters: Summarize(c, r.o.Masker), ParametersHash: hash(c.Arguments)})
+	err = r.record(audit.KindCallIntent, c.ID, functionIntent{Tool: c.Name, Function: true, Parameters: r.parameters(c), ParametersHash: hash(c.Arguments)})
 	return func(res tool.Result) error {
 		return r.record(audit.KindCallOutcome, c.ID, functionOutcome{Tool: c.Name, Function: true, OK: res.OK,
 			DurationMS: time.Since(begun).Milliseconds(), OutputBytes: res.OutputBytes, Why: why(res)})

@@ -194,7 +194,7 @@ func (s *Session) Called(c tool.Call, step int, res tool.Result) error {
 		return err
 	}
 	r.mirror.after(c)
-	parameters := Summarize(c, r.o.Masker)
+	parameters := r.parameters(c)
 	summary := parameters
 	if res.Edited != "" {
 		summary = evidence.Cut("edited to: "+res.Edited, summaryBytes)
@@ -387,6 +387,21 @@ func (s *Session) Sync() {
 func (s *Session) Waiting(why string) (done func()) {
 	s.r.emit(Event{Kind: EventWait, Text: why})
 	return s.r.tree.Waiting()
+}
+
+// Parameters is Summarize of a call of this run, worked out once for each.
+func (s *Session) Parameters(c tool.Call) string { return s.r.parameters(c) }
+
+// summed is the summary of the last call that was asked about.
+type summed struct{ id, arguments, text string }
+
+func (r *runner) parameters(c tool.Call) string {
+	if s := r.summed.Load(); s != nil && s.id == c.ID && s.arguments == string(c.Arguments) {
+		return r.o.Masker.String(s.text) // there may be a secret more by now
+	}
+	s := &summed{c.ID, string(c.Arguments), Summarize(c, r.o.Masker)}
+	r.summed.Store(s)
+	return s.text
 }
 
 // summaryBytes bounds a parameter summary.
