@@ -64,6 +64,9 @@ func (w *web) serveModel(rw http.ResponseWriter, r *http.Request, grant *vault.G
 	if err == nil {
 		err = grant.Look(body.plain)
 	}
+	if err == nil && packed(r) && !grant.Changes() {
+		err = grant.Look(body.raw) // which may have more than what comes out of it
+	}
 	if err != nil {
 		w.fail(rw, r, err)
 		return
@@ -232,14 +235,16 @@ type kept struct {
 // release gives back what the body took.
 func (k *kept) release() { k.models.kept.Add(-k.taken) }
 
+// packed reports whether the body of a request came with a coding.
+func packed(r *http.Request) bool { return r.Header.Values("Content-Encoding") != nil }
+
 // send has the request carry out, or what came where that is the same.
 func (k *kept) send(r *http.Request, out []byte, exchanged bool) {
-	packed := r.Header.Values("Content-Encoding") != nil
 	changed := len(out) != len(k.plain) || len(out) > 0 && &out[0] != &k.plain[0]
 	switch {
-	case packed && !changed && !exchanged:
+	case packed(r) && !changed && !exchanged:
 		out = k.raw
-	case packed:
+	case packed(r):
 		r.Header.Del("Content-Encoding")
 	}
 	if changed {

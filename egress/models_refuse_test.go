@@ -177,6 +177,21 @@ func TestModelsGetBodiesWhole(t *testing.T) {
 	}
 }
 
+// commented is a packed text with something in its head that is no part of the text.
+func commented(t *testing.T, text, comment string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Comment = comment
+	if _, err := io.WriteString(z, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
 // What may not be asked goes nowhere, is told, and is recorded.
 func TestModelsRefuse(t *testing.T) {
 	t.Parallel()
@@ -205,6 +220,7 @@ func TestModelsRefuse(t *testing.T) {
 		{"another key beside", "POST", chatPath, pinged, []string{"X-Api-Key", foreign}, "vault.foreign"},
 		{"another key in the query", "POST", chatPath + "?key=" + foreign, pinged, nil, "vault.foreign"},
 		{"the placeholder in the body", "POST", chatPath, strings.Replace(pinged, "p\\u0069ng", m.placeholder, 1), nil, "vault.leak"},
+		{"the placeholder beside a packed body", "POST", chatPath, commented(t, pinged, m.placeholder), []string{"Content-Encoding", "gzip"}, "vault.leak"},
 		{"the placeholder in the query", "POST", chatPath + "?a=" + m.placeholder, pinged, nil, "vault.leak"},
 	} {
 		for _, route := range []string{throughDoor, throughTLS} {

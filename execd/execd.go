@@ -304,7 +304,7 @@ type Socket struct{ Local, Remote netip.AddrPort }
 const PortOwnerTimeout = 500 * time.Millisecond
 
 // PortOwner is the answer of GET /rein/port?local=N, or local=ADDRESS:N and
-// remote=ADDRESS:N: the command that holds the TCP socket. ID is empty when none
+// remote=ADDRESS:N, and a line of that of POST /rein/ports: the command that holds the TCP socket. ID is empty when none
 // does.
 type PortOwner struct {
 	Port int    `json:"port"`

@@ -397,7 +397,7 @@ type summed struct{ id, arguments, text string }
 
 func (r *runner) parameters(c tool.Call) string {
 	if s := r.summed.Load(); s != nil && s.id == c.ID && s.arguments == string(c.Arguments) {
-		return r.o.Masker.String(s.text) // there may be a secret more by now
+		return r.o.Masker.String(s.text) // of what is shown of it, a value may have become a secret
 	}
 	s := &summed{c.ID, string(c.Arguments), Summarize(c, r.o.Masker)}
 	r.summed.Store(s)

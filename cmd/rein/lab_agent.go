@@ -38,6 +38,9 @@ func (a *app) labAgent(cmd *cobra.Command, f *labFlags) (*lab.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.registryKey(cmd.Context(), c, f.wrapped(lab.AgentRun{})); err != nil {
+		return nil, err
+	}
 	spec := specOf(c.target)
 	if _, _, err := a.installed(cmd.Context(), p, &spec, c, &run.AgentInfo{}); err != nil {
 		return nil, err

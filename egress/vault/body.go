@@ -39,7 +39,7 @@ type guarded struct {
 func (b *guarded) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if _, ok := errors.AsType[*secret.FoundError](err); ok {
-		refused := refuse(RuleLeak, "the placeholder of a secret is in the body of a request to where that secret may not go")
+		refused := leaked()
 		if b.found != nil {
 			refused.Told = true
 			b.found(refused)

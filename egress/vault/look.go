@@ -8,19 +8,17 @@ import (
 	"github.com/rein-sh/rein/secret"
 )
 
-// Look looks through the whole body of a request before any of it goes out, whose
-// body then is that or another without placeholders. The error is a *Refusal: it
-// has a placeholder that may not be there.
+// Look looks through the whole body of a request before any of it goes out: every
+// form of it that may be sent then. Where nothing is replaced in it, it is not
+// looked through again. The error is a *Refusal: it has a placeholder that may not
+// be there.
 func (g *Grant) Look(body []byte) error {
 	if g == nil {
 		return nil
 	}
-	leak := func() error {
-		return refuse(RuleLeak, "the placeholder of a secret is in the body of a request to where that secret may not go")
-	}
 	if len(g.replace) == 0 {
 		if len(g.vault.placeholders.Find(body)) > 0 {
-			return leak()
+			return leaked()
 		}
 		g.looked = true
 		return nil
@@ -31,9 +29,13 @@ func (g *Grant) Look(body []byte) error {
 	}
 	_, err := io.Copy(io.Discard, g.vault.placeholders.Guard(r))
 	if _, ok := errors.AsType[*secret.FoundError](err); ok {
-		return leak()
+		return leaked()
 	}
 	return err
+}
+
+func leaked() *Refusal {
+	return refuse(RuleLeak, "the placeholder of a secret is in the body of a request to where that secret may not go")
 }
 
 // Changes reports whether bodies are changed by what is bound to the request.

@@ -136,7 +136,7 @@ func Read(b []byte, c Connection) (Answer, error) {
 	if len(body) < answerSize {
 		return Answer{}, errCut
 	}
-	if binary.BigEndian.Uint16(body[answerID+2:]) != c.Remote.Port() {
+	if binary.BigEndian.Uint16(body[answerID:]) != c.Local.Port() || binary.BigEndian.Uint16(body[answerID+2:]) != c.Remote.Port() {
 		return Answer{}, ErrNone
 	}
 	if m := maker(body[answerSize:]); m != nil {

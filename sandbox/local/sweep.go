@@ -107,7 +107,7 @@ func (p *Provider) sweepIDs() error {
 		path := filepath.Join(p.idsDir(), e.Name())
 		id, err := os.Readlink(path)
 		if err != nil {
-			continue // already gone
+			continue // already gone, or no claim
 		}
 		if _, err := os.Stat(p.dir(id)); errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, os.Remove(path))

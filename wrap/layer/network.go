@@ -77,11 +77,21 @@ func (l *Layers) secrets() []vault.Secret {
 	if err != nil {
 		return nil // Open has refused it
 	}
-	use := vault.Binding{Host: r.Host, Ports: r.Ports, Methods: r.Methods, As: vault.Bearer}
+	use := vault.Binding{Host: r.Host, Ports: r.Ports, Methods: r.Methods, Paths: []string{beneath(l.o.Registry) + "*"}, As: vault.Bearer}
 	if l.o.Credential.User != "" {
 		use.As, use.User = vault.Basic, l.o.Credential.User
 	}
 	return []vault.Secret{{Name: "registry", Value: l.o.Credential.Value, Variable: tokenVariable, Use: []vault.Binding{use}}}
+}
+
+// beneath is the path of a registry's address, with a slash at its end: npm sends
+// its key for what is beneath that, and nothing else is given the credential.
+func beneath(registry string) string {
+	u, err := url.Parse(registry)
+	if err != nil {
+		return "/" // Open has refused it
+	}
+	return strings.TrimSuffix(u.EscapedPath(), "/") + "/"
 }
 
 // signIn is what npm is told of the credential, as a line of its settings: the key is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -204,6 +205,9 @@ installed again when it is asked for.`,
 			}
 			gone := []layer.Info{}
 			for _, i := range list {
+				if slices.ContainsFunc(gone, func(g layer.Info) bool { return g.Name == i.Name }) {
+					continue // named twice
+				}
 				if err = layers.Remove(cmd.Context(), i.Name); err != nil {
 					break
 				}
