@@ -3,10 +3,12 @@ package egress
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -186,6 +188,23 @@ func TestFramedRefusesBodies(t *testing.T) {
 		if _, _, faults, err := frameAll(strings.NewReader(in)); !errors.Is(err, io.ErrUnexpectedEOF) || faults != nil {
 			t.Errorf("%s that is cut: %v, faults %q", what, err, faults)
 		}
+	}
+}
+
+// A server may answer a request whose body was found to be none, once it sees that no
+// more of it comes. That is not passed on.
+func TestFramedAnswerOfABadBody(t *testing.T) {
+	t.Parallel()
+	in := newFramed(nil, func(error) {})
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	resp := &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r.WithContext(context.WithValue(r.Context(), framedKey{}, in))}
+	if err := (&web{}).modify(resp); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = in.broken(faulty("a chunk is longer than it says"))
+	var bad *framingError
+	if err := (&web{}).modify(resp); !errors.As(err, &bad) {
+		t.Errorf("the answer is passed on: %v", err)
 	}
 }
 

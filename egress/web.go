@@ -284,8 +284,13 @@ func (o *opened) close() {
 	}
 }
 
-// modify makes of what a server answered what is passed on.
+// modify makes of what a server answered what is passed on. A request whose body was
+// found to be none is not answered by the server, which may do so as soon as it sees
+// that no more comes.
 func (w *web) modify(resp *http.Response) error {
+	if in, ok := resp.Request.Context().Value(framedKey{}).(*framed); ok && in.inBody() != nil {
+		return in.inBody()
+	}
 	if resp.StatusCode < 100 || resp.StatusCode > 999 { // net/http panics of others
 		return fmt.Errorf("the server answers %d, which is no status", resp.StatusCode)
 	}
