@@ -134,7 +134,7 @@ func (r *runner) run(ctx context.Context, w Worker) (out Outcome, err error) {
 	defer stop(nil)
 	defer r.serve(stop)()
 	if r.o.Metered != nil {
-		r.meter = newMeter(r, stop)
+		r.meter = newMeter(work, r, stop)
 	}
 
 	if err := r.scan(work); err != nil {

@@ -58,6 +58,8 @@ type meter struct {
 	o     Metered
 	round *budget.Round
 	stop  context.CancelCauseFunc // ends the work
+	// traced begins the span of a request; the function returned ends it.
+	traced func(a inference.Ask, output int64) func(inference.Ended)
 
 	deciding sync.Mutex // held while one is set aside, so that open is exact
 
@@ -72,8 +74,10 @@ type meter struct {
 	over    bool // the work has ended: nothing is asked any more
 }
 
-func newMeter(r *runner, stop context.CancelCauseFunc) *meter {
+// newMeter makes that of a run, whose span ctx has.
+func newMeter(ctx context.Context, r *runner, stop context.CancelCauseFunc) *meter {
 	m := &meter{r: r, o: *r.o.Metered, round: r.tree.Round(), stop: stop, moved: make(chan struct{}), untold: map[string]bool{}, spent: make(chan struct{})}
+	m.traced = func(a inference.Ask, output int64) func(inference.Ended) { return r.metered(ctx, a, output) }
 	if m.o.MaxOutputTokens <= 0 {
 		m.o.MaxOutputTokens = DefaultMeteredOutput
 	}
@@ -259,7 +263,13 @@ func (m *meter) granted(q *metered) (inference.Grant, func(inference.Ended), err
 	}
 	m.r.emit(Event{Kind: EventStep, Step: q.step})
 	var once sync.Once
-	return inference.Grant{Output: q.cap}, func(e inference.Ended) { once.Do(func() { m.ended(q, e) }) }, nil
+	traced := m.traced(q.ask, q.cap)
+	return inference.Grant{Output: q.cap}, func(e inference.Ended) {
+		once.Do(func() {
+			m.ended(q, e)
+			traced(e)
+		})
+	}, nil
 }
 
 // refuse says which limit keeps a request from going on.

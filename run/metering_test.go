@@ -10,6 +10,11 @@ import (
 	"github.com/rein-sh/rein/egress/inference"
 	"github.com/rein-sh/rein/price"
 	"github.com/rein-sh/rein/run"
+	"github.com/rein-sh/rein/telemetry"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
 // metered does work that asks models by the meter that its sandbox's gateway has.
@@ -46,6 +51,45 @@ func begin(t *testing.T, ctx context.Context, m inference.Meter, a inference.Ask
 		return g, func(inference.Ended) {}
 	}
 	return g, end
+}
+
+// Each request is a span in the run's trace, under the agent's.
+func TestMeteredTraced(t *testing.T) {
+	t.Parallel()
+	o, spans := options(t), tracetest.NewSpanRecorder()
+	recorder, err := telemetry.New(telemetry.Options{Tracers: trace.NewTracerProvider(trace.WithSpanProcessor(spans), trace.WithIDGenerator(telemetry.IDs{})), Meters: metric.NewMeterProvider()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Telemetry, o.Model, o.Agent = recorder, "anthropic/first", &run.AgentInfo{Name: "claude", Version: "1.2.3"}
+	rep := metered(t, o, func(ctx context.Context, m inference.Meter) run.Reason {
+		for _, e := range []inference.Ended{used(400, 100), {Status: 429, Sent: true}, {Status: 200, Sent: true, Cut: true}, {Error: "nobody is there"}} {
+			_, end := begin(t, ctx, m, ask(1000, 500, 200))
+			end(e)
+		}
+		return run.Done
+	})
+	var failures []string
+	var root, chats int
+	for _, s := range spans.Ended() {
+		if s.SpanContext().TraceID().String() != rep.TraceID {
+			t.Errorf("%s: trace %s", s.Name(), s.SpanContext().TraceID())
+		}
+		switch said := attribute.NewSet(s.Attributes()...); s.Name() {
+		case "invoke_agent claude":
+			root++
+		case "chat m":
+			chats++
+			failure, _ := said.Value("error.type")
+			failures = append(failures, failure.AsString())
+			if box, _ := said.Value("rein.sandbox.id"); box.AsString() == "" || !s.Parent().IsValid() {
+				t.Errorf("%v", s.Attributes())
+			}
+		}
+	}
+	if got := strings.Join(failures, " "); root != 1 || chats != 4 || got != " 429 cut no_answer" {
+		t.Errorf("%d roots, %d requests, failures %q", root, chats, got)
+	}
 }
 
 func TestMetered(t *testing.T) {

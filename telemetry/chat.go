@@ -33,31 +33,37 @@ func (s *Span) Replied(ctx context.Context, reply *model.Reply, err error, maske
 	if s == nil {
 		return
 	}
-	took := time.Since(s.start).Seconds()
 	if err != nil || reply == nil {
 		failure := string(model.KindOf(err))
 		if failure == "" {
 			failure = string(model.KindUnknown)
 		}
-		s.r.duration.Record(ctx, took, metric.WithAttributes(s.base...), metric.WithAttributes(semconv.ErrorTypeKey.String(failure)))
+		s.counted(ctx, model.Usage{}, semconv.ErrorTypeKey.String(failure))
 		s.end(failure, "")
 		return
 	}
-	base := metric.WithAttributes(append(s.base[:len(s.base):len(s.base)], some(semconv.GenAIResponseModel(reply.Model))...)...)
-	s.r.duration.Record(ctx, took, base)
 	more := some(semconv.GenAIResponseModel(reply.Model), semconv.GenAIResponseID(reply.ID), semconv.GenAIResponseFinishReasons(finish(reply.Stop)))
-	if u := reply.Usage; u.Known {
-		s.r.tokens.Record(ctx, u.Input, base, metric.WithAttributes(semconv.GenAITokenTypeInput))
-		s.r.tokens.Record(ctx, u.Output, base, metric.WithAttributes(semconv.GenAITokenTypeOutput))
-		more = append(more, semconv.GenAIUsageInputTokens(int(u.Input)), semconv.GenAIUsageOutputTokens(int(u.Output)))
-		more = append(more, some(semconv.GenAIUsageCacheReadInputTokens(int(u.CachedInput)), semconv.GenAIUsageCacheCreationInputTokens(int(u.CacheWrite)))...)
-	}
+	more = append(more, s.counted(ctx, reply.Usage, some(semconv.GenAIResponseModel(reply.Model))...)...)
 	if s.r.content {
 		m := saidOf(reply.Message)
 		m.FinishReason = finish(reply.Stop)
 		more = append(more, semconv.GenAIOutputMessagesKey.String(masked(masker, messages(m))))
 	}
 	s.end("", "", more...)
+}
+
+// counted records the metrics of a request that has ended, with more attributes than
+// its span began with, and returns the attributes of what the vendor counted.
+func (s *Span) counted(ctx context.Context, u model.Usage, more ...attribute.KeyValue) []attribute.KeyValue {
+	base := metric.WithAttributes(append(s.base[:len(s.base):len(s.base)], more...)...)
+	s.r.duration.Record(ctx, time.Since(s.start).Seconds(), base)
+	if !u.Known {
+		return nil
+	}
+	s.r.tokens.Record(ctx, u.Input, base, metric.WithAttributes(semconv.GenAITokenTypeInput))
+	s.r.tokens.Record(ctx, u.Output, base, metric.WithAttributes(semconv.GenAITokenTypeOutput))
+	return append([]attribute.KeyValue{semconv.GenAIUsageInputTokens(int(u.Input)), semconv.GenAIUsageOutputTokens(int(u.Output))},
+		some(semconv.GenAIUsageCacheReadInputTokens(int(u.CachedInput)), semconv.GenAIUsageCacheCreationInputTokens(int(u.CacheWrite)))...)
 }
 
 // Tool begins the span of one tool call. callID is rein's, modelID the model's.

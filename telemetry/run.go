@@ -13,8 +13,10 @@ type Run struct {
 	ID, TraceID string
 	Model       string // "vendor/name"
 	Version     string // of rein
-	Target      string
-	Task        string // sent as content only; masked
+	// Agent is a program that works by itself, in a cage, and its version; empty: rein.
+	Agent, AgentVersion string
+	Target              string
+	Task                string // sent as content only; masked
 }
 
 // Ended is what came of a run.
@@ -34,21 +36,26 @@ type Ended struct {
 	AuditHead string
 }
 
-// Run begins the root span of a run, "invoke_agent rein", under the run's trace id.
+// Run begins the root span of a run, "invoke_agent rein" or that of the agent in the
+// cage, under the run's trace id.
 func (r *Recorder) Run(ctx context.Context, run Run) (context.Context, *Span) {
 	if r == nil {
 		return ctx, nil
 	}
 	vendor, name := split(run.Model)
+	agent, version := "rein", run.Version
+	if run.Agent != "" {
+		agent, version = run.Agent, run.AgentVersion
+	}
 	base := some(
 		semconv.GenAIOperationNameInvokeAgent, semconv.GenAIProviderNameKey.String(vendor), semconv.GenAIRequestModel(name),
-		semconv.GenAIAgentName("rein"), semconv.GenAIAgentVersionKey.String(run.Version),
+		semconv.GenAIAgentName(agent), semconv.GenAIAgentVersionKey.String(version),
 		semconv.GenAIConversationID(run.ID), attribute.String("rein.target", run.Target))
 	var more []attribute.KeyValue
 	if r.content {
 		more = append(more, semconv.GenAIInputMessagesKey.String(messages(said{Role: "user", Parts: []part{{Type: "text", Content: run.Task}}})))
 	}
-	return r.begin(withTrace(ctx, run.TraceID), "invoke_agent rein", trace.SpanKindInternal, base, more)
+	return r.begin(withTrace(ctx, run.TraceID), "invoke_agent "+agent, trace.SpanKindInternal, base, more)
 }
 
 // RunEnded ends the span of a run.

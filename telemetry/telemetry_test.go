@@ -46,6 +46,10 @@ func record(r *telemetry.Recorder) {
 	span.Called(telemetry.Called{ExitCode: &three, Result: "the result"})
 	_, span = r.Tool(ctx, "run_command", "call_2", "m2", "box", nil, m)
 	span.Called(telemetry.Called{Timeout: true})
+	chat, span = r.Metered(ctx, telemetry.Metered{Model: "openai/o-1", Host: "api.example.org", MaxOutput: 77, CallID: "call_3", SandboxID: "box"})
+	span.MeteredEnded(chat, model.Usage{Known: true, Input: 11, Output: 5, CachedInput: 4}, 200, "")
+	chat, span = r.Metered(ctx, telemetry.Metered{Model: "openai/o-1", Host: "api.example.org"})
+	span.MeteredEnded(chat, model.Usage{}, 429, "429")
 	_, span = r.Sandbox(ctx, "kill", "local", "box")
 	span.SandboxEnded("box", "unavailable")
 	root.RunEnded(telemetry.Ended{Reason: "budget", Failed: true, ExitCode: 4, Message: "the task is stopped", AuditHead: "9:abc"})
@@ -71,6 +75,8 @@ func TestSpans(t *testing.T) {
 		"chat g-1 " + traceID, "gen_ai.operation.name=chat gen_ai.provider.name=gcp.gemini gen_ai.request.model=g-1 gen_ai.request.max_tokens=99",
 		`gen_ai.response.model=g-1-x gen_ai.response.id=r1 gen_ai.response.finish_reasons=["tool_call"] gen_ai.usage.input_tokens=7 gen_ai.usage.output_tokens=3`,
 		"error.type=rate_limit", "error.type=unknown", "execute_tool run_command", "gen_ai.tool.call.id=m1 rein.call_id=call_1 rein.sandbox.id=box", "process.exit.code=3",
+		"chat o-1 " + traceID, "gen_ai.provider.name=openai gen_ai.request.model=o-1 server.address=api.example.org gen_ai.request.max_tokens=77 rein.call_id=call_3 rein.sandbox.id=box",
+		"http.response.status_code=200 gen_ai.usage.input_tokens=11 gen_ai.usage.output_tokens=5 gen_ai.usage.cache_read.input_tokens=4", "http.response.status_code=429 error.type=429",
 		"error.type=timeout", "sandbox kill", "error.type=unavailable", "invoke_agent rein " + traceID, "rein.audit.head=9:abc", "error.type=budget",
 	} {
 		if !strings.Contains(got, want) {
@@ -104,7 +110,7 @@ func TestSpans(t *testing.T) {
 			}
 		}
 	}
-	if counts["gen_ai.client.token.usage"] != 2 || counts["gen_ai.client.operation.duration"] != 3 {
+	if counts["gen_ai.client.token.usage"] != 4 || counts["gen_ai.client.operation.duration"] != 5 {
 		t.Errorf("metrics: %v", counts)
 	}
 }

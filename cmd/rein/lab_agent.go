@@ -38,11 +38,8 @@ func (a *app) labAgent(cmd *cobra.Command, f *labFlags) (*lab.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.registryKey(cmd.Context(), c, f.wrapped(lab.AgentRun{})); err != nil {
-		return nil, err
-	}
 	spec := specOf(c.target)
-	if _, _, err := a.installed(cmd.Context(), p, &spec, c, &run.AgentInfo{}); err != nil {
+	if _, _, err := a.installed(cmd.Context(), p, &spec, c, &run.AgentInfo{}, nil); err != nil {
 		return nil, err
 	}
 	return &lab.Agent{Name: f.agent, Vendor: *c.vendor, Model: c.model, Make: func(ctx context.Context, o lab.AgentRun) (run.Options, run.Worker, error) {

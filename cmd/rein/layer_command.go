@@ -32,7 +32,7 @@ func (a *app) layersOf() (*layer.Layers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.openLayers(f.Config, layer.Credential{})
+	return a.openLayers(f.Config, nil)
 }
 
 func (a *app) layerListCommand() *cobra.Command {
@@ -105,21 +105,26 @@ func layerNamed(list []layer.Info, text string) (layer.Info, error) {
 	return layer.Info{}, usage("rein layer ls; name one of them", "%d layers are named %q", len(found), text)
 }
 
-// layersNamed are the layers of the store that are named; all of them when none is.
-func layersNamed(ctx context.Context, layers *layer.Layers, names []string) ([]layer.Info, error) {
+// layersNamed are the store, and the layers of it that are named; all of them when
+// none is.
+func (a *app) layersNamed(ctx context.Context, names []string) (*layer.Layers, []layer.Info, error) {
+	layers, err := a.layersOf()
+	if err != nil {
+		return nil, nil, err
+	}
 	list, err := layers.List(ctx)
 	if err != nil || len(names) == 0 {
-		return list, err
+		return layers, list, err
 	}
 	var out []layer.Info
 	for _, name := range names {
 		i, err := layerNamed(list, name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		out = append(out, i)
 	}
-	return out, nil
+	return layers, out, nil
 }
 
 // verified is what "rein layer verify --json" prints of a layer.
@@ -139,11 +144,7 @@ func (a *app) layerVerifyCommand() *cobra.Command {
 		Long: `Compares every name, mode, link and byte of layers with their manifests; without a
 LAYER, of all. The exit code is 1 when one is not what was installed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			layers, err := a.layersOf()
-			if err != nil {
-				return err
-			}
-			list, err := layersNamed(cmd.Context(), layers, args)
+			layers, list, err := a.layersNamed(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -195,11 +196,7 @@ installed again when it is asked for.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			layers, err := a.layersOf()
-			if err != nil {
-				return err
-			}
-			list, err := layersNamed(cmd.Context(), layers, args)
+			layers, list, err := a.layersNamed(cmd.Context(), args)
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,6 @@ import (
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/wrap"
-	"github.com/rein-sh/rein/wrap/layer"
 	"github.com/spf13/cobra"
 )
 
@@ -156,8 +155,6 @@ type caged struct {
 	made   bool   // the key is made up: none was named
 	screen bool
 	update bool
-
-	registry layer.Credential
 }
 
 // wrap runs an agent, or explains what that would be.
@@ -427,7 +424,7 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 	if err != nil {
 		return o, nil, err
 	}
-	if err := a.registryKey(ctx, c, f); err != nil {
+	if a.collector, err = a.openCollector(ctx, c.file.Config.Telemetry); err != nil {
 		return o, nil, err
 	}
 	secrets, masker, err := a.secrets(ctx, c.config, c.target)
@@ -446,7 +443,7 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 	if c.host != nil {
 		spec.Models = []inference.Host{*c.host}
 	}
-	info, bin, err := a.layer(ctx, provider, &spec, c, f)
+	info, bin, err := a.layer(ctx, provider, &spec, c, f, masker)
 	if err != nil {
 		return o, nil, err
 	}
@@ -471,7 +468,7 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 		Task: taskOf(c, masker), Provider: provider, Target: run.Target{Name: c.name, Spec: spec}, Secrets: a.secretsOf(c.config, c.target), Limits: c.limits,
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Output: checked.output,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: true, Approval: asks,
-		Metered: metered, Agent: info, Version: buildVersion().Version, Model: c.modelName(), PriceSource: source, ConfigHash: hash, Control: true,
+		Telemetry: a.collector.record(), Metered: metered, Agent: info, Version: buildVersion().Version, Model: c.modelName(), PriceSource: source, ConfigHash: hash, Control: true,
 		Notices: c.notices(networkNotices(c.target.Network, asks, c.file.Config.Approval.Rules)),
 	}, w, nil
 }

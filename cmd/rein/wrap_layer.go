@@ -8,27 +8,27 @@ import (
 	"github.com/rein-sh/rein/cmd/rein/config"
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/wrap/layer"
 )
 
-// registryKey reads what the registry of agents wants to know, where one may be
-// asked. It is a key that is never shown.
-func (a *app) registryKey(ctx context.Context, c *caged, f *wrapFlags) error {
-	if c.recipe.Install == nil || f.noInstall {
-		return nil
+// credential is what the registry of agents wants to know, read when something is
+// installed. It is a key that is never shown.
+func (a *app) credential(of config.Agents) layer.Credential {
+	if of.Key.IsZero() {
+		return layer.Credential{}
 	}
-	of := c.file.Config.Agents
-	value, err := a.readSecret(ctx, "the registry of agents", "agents: key:", of.Key)
-	if err == nil && !value.IsZero() {
-		a.providerKeys = append(a.providerKeys, value)
-	}
-	c.registry = layer.Credential{Value: value, User: of.User}
-	return err
+	return layer.Credential{User: of.User, Read: func(ctx context.Context) (secret.Value, error) {
+		value, err := a.readSecret(ctx, "the registry of agents", "agents: key:", of.Key)
+		if err == nil {
+			a.providerKeys = append(a.providerKeys, value)
+		}
+		return value, err
+	}}
 }
 
-// openLayers opens the store of agents' programs. Without the registry's key nothing
-// is installed from one that wants it.
-func (a *app) openLayers(c config.Config, key layer.Credential) (*layer.Layers, error) {
+// openLayers opens the store of agents' programs; m may be nil.
+func (a *app) openLayers(c config.Config, m *secret.Masker) (*layer.Layers, error) {
 	dir := c.Agents.Dir
 	if dir == "" {
 		cache, err := a.env.cacheDir()
@@ -41,7 +41,7 @@ func (a *app) openLayers(c config.Config, key layer.Credential) (*layer.Layers, 
 	if err != nil {
 		return nil, err
 	}
-	o := layer.Options{Dir: dir, Records: filepath.Join(state, "sandboxes"), Registry: c.Agents.Registry, Credential: key}
+	o := layer.Options{Dir: dir, Records: filepath.Join(state, "sandboxes"), Registry: c.Agents.Registry, Credential: a.credential(c.Agents), Masker: m}
 	for _, text := range c.Agents.Allow {
 		r, err := parseTarget(text)
 		if err != nil {
@@ -53,9 +53,9 @@ func (a *app) openLayers(c config.Config, key layer.Credential) (*layer.Layers, 
 }
 
 // installed has the agent's layer in the sandbox's spec. It is in use until rein
-// ends.
-func (a *app) installed(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, info *run.AgentInfo) (*run.AgentInfo, string, error) {
-	layers, err := a.openLayers(c.file.Config, c.registry)
+// ends. m is told of the registry's key; it may be nil.
+func (a *app) installed(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, info *run.AgentInfo, m *secret.Masker) (*run.AgentInfo, string, error) {
+	layers, err := a.openLayers(c.file.Config, m)
 	if err != nil {
 		return nil, "", err
 	}
@@ -97,10 +97,10 @@ func (a *app) fits() func(sandbox.Info, string) error {
 }
 
 // layer has the agent's program in the sandbox: mounted, or as its image has it.
-func (a *app) layer(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, f *wrapFlags) (*run.AgentInfo, string, error) {
+func (a *app) layer(ctx context.Context, provider sandbox.Provider, spec *sandbox.Spec, c *caged, f *wrapFlags, m *secret.Masker) (*run.AgentInfo, string, error) {
 	info := &run.AgentInfo{Name: c.recipe.Name}
 	if c.recipe.Install == nil || f.noInstall {
 		return info, "", nil
 	}
-	return a.installed(ctx, provider, spec, c, info)
+	return a.installed(ctx, provider, spec, c, info, m)
 }

@@ -24,6 +24,7 @@ func (p *place) failures(t *testing.T, a agent, runtime string) {
 		flags        []string
 		reasons      []run.Reason
 		kinds        []wrap.FailureKind
+		silent       string // the agent that does not tell, and takes it for success
 	}{
 		{name: "bad key", script: "steps: [{text: hello}]", server: modelserver.Options{Key: secret.New("other", "another")},
 			reasons: []run.Reason{run.NoModel}, kinds: []wrap.FailureKind{wrap.BadKey}},
@@ -31,6 +32,10 @@ func (p *place) failures(t *testing.T, a agent, runtime string) {
 			reasons: []run.Reason{run.NoModel}, kinds: []wrap.FailureKind{wrap.NoModel}},
 		{name: "forbidden", script: "steps: [{text: hello, faults: [{kind: forbidden, times: 20}]}]",
 			reasons: []run.Reason{run.NeedsHuman, run.NoModel}, kinds: []wrap.FailureKind{wrap.NotAllowed, wrap.BadKey}},
+		{name: "model declines", script: "steps: [{text: I would rather not do that., stop: refusal}]",
+			reasons: []run.Reason{run.Failed}, kinds: []wrap.FailureKind{wrap.Refusal}, silent: "gemini"},
+		{name: "too long", script: "steps: [{text: hello, faults: [{kind: context, times: 20}]}]",
+			reasons: []run.Reason{run.Failed}, kinds: []wrap.FailureKind{wrap.TooLong}},
 		{name: "wall clock", script: "steps: [{text: hello there, faults: [{kind: stall, times: 20}]}]", flags: []string{"--max-wall-time", "20s"},
 			reasons: []run.Reason{run.OverBudget}},
 	} {
@@ -40,6 +45,9 @@ func (p *place) failures(t *testing.T, a agent, runtime string) {
 		}
 		r := p.wrap(t, a, runtime, file, f.server, f.flags...)
 		rep := r.report
+		if f.silent == a.name {
+			f.reasons, f.kinds = []run.Reason{run.Done}, []wrap.FailureKind{""}
+		}
 		if !slices.Contains(f.reasons, rep.Reason) || len(f.kinds) > 0 && !slices.Contains(f.kinds, wrap.FailureKind(rep.Agent.Failure)) {
 			t.Errorf("%s: %s", f.name, r)
 		}

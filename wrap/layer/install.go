@@ -17,6 +17,7 @@ import (
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/image"
 	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/secret"
 )
 
 // install makes a layer and returns its name. The caller holds the lock of key.
@@ -162,19 +163,24 @@ func (l *Layers) sandbox(ctx context.Context, t Target) (box *sandbox.Sandbox, c
 	if err != nil {
 		return nil, nil, err
 	}
+	masker := cmp.Or(l.o.Masker, secret.NewMasker())
+	secrets, err := l.secrets(ctx, masker)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := os.MkdirAll(l.o.Records, 0o700); err != nil {
 		return nil, nil, l.fault("record", l.o.Records, err)
 	}
 	before := filepath.Join(l.o.Records, fmt.Sprintf("create-%d-%d.jsonl", time.Now().UnixNano(), os.Getpid()))
-	log, err := audit.Create(before, audit.Options{Masker: l.o.Masker})
+	log, err := audit.Create(before, audit.Options{Masker: masker})
 	if err != nil {
 		return nil, nil, err
 	}
 	resources := t.Spec.Resources
 	resources.Disk = max(resources.Disk, l.o.Limits.Disk)
 	spec := sandbox.Spec{Image: t.Spec.Image, NoEntrypoint: true, Cwd: workDir, TTL: l.o.Wall + time.Minute, Resources: resources,
-		Require: t.Spec.Require, Network: network, Secrets: l.secrets(), Labels: map[string]string{"rein.sh/layer": "install"}}
-	box, err = sandbox.Create(ctx, t.Provider, spec, sandbox.Options{Log: log, Masker: l.o.Masker})
+		Require: t.Spec.Require, Network: network, Secrets: secrets, Labels: map[string]string{"rein.sh/layer": "install"}}
+	box, err = sandbox.Create(ctx, t.Provider, spec, sandbox.Options{Log: log, Masker: masker})
 	if err != nil {
 		return nil, nil, errors.Join(err, log.Close())
 	}

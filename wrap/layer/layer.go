@@ -110,7 +110,9 @@ type Options struct {
 	Credential Credential
 	// Allow is what the sandbox may reach besides, such as the registry's private
 	// address.
-	Allow  []policy.Rule
+	Allow []policy.Rule
+	// Masker is told of the credential once it is read. nil: only the installation's
+	// own record is without it.
 	Masker *secret.Masker
 	// Limits bound a tree. A zero field takes its default.
 	Limits Limits

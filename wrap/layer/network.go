@@ -2,6 +2,7 @@ package layer
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -43,8 +44,10 @@ func (l *Layers) network() (policy.Document, error) {
 
 // Credential is how requests to a registry say whose they are; the zero one is none.
 type Credential struct {
-	Value secret.Value
-	User  string // whose password Value is; empty: it is a token
+	// Read has the value. It is called for an installation alone, once: a layer that is
+	// there is used without.
+	Read func(context.Context) (secret.Value, error)
+	User string // whose password the value is; empty: it is a token
 }
 
 // CheckCredential is why a registry is not given a credential, and what to do.
@@ -68,20 +71,26 @@ func CheckCredential(registry string, value bool, user string) (hint string, err
 // tokenVariable has the credential's placeholder in the sandbox of an installation.
 const tokenVariable = "REIN_REGISTRY_TOKEN"
 
-// secrets are what the sandbox of an installation has placeholders of.
-func (l *Layers) secrets() []vault.Secret {
-	if l.o.Credential.Value.IsZero() {
-		return nil
+// secrets are what the sandbox of an installation has placeholders of, read now, and
+// masked from now on in what m masks.
+func (l *Layers) secrets(ctx context.Context, m *secret.Masker) ([]vault.Secret, error) {
+	if l.o.Credential.Read == nil {
+		return nil, nil
 	}
+	value, err := l.o.Credential.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.Add(value)
 	r, err := ruleOf(l.o.Registry)
 	if err != nil {
-		return nil // Open has refused it
+		return nil, err
 	}
 	use := vault.Binding{Host: r.Host, Ports: r.Ports, Methods: r.Methods, Paths: []string{beneath(l.o.Registry) + "*"}, As: vault.Bearer}
 	if l.o.Credential.User != "" {
 		use.As, use.User = vault.Basic, l.o.Credential.User
 	}
-	return []vault.Secret{{Name: "registry", Value: l.o.Credential.Value, Variable: tokenVariable, Use: []vault.Binding{use}}}
+	return []vault.Secret{{Name: "registry", Value: value, Variable: tokenVariable, Use: []vault.Binding{use}}}, nil
 }
 
 // beneath is the path of a registry's address, with a slash at its end: npm sends
@@ -98,7 +107,7 @@ func beneath(registry string) string {
 // for what is beneath the registry's address.
 // https://docs.npmjs.com/cli/v11/configuring-npm/npmrc#auth-related-configuration
 func (l *Layers) signIn() (key, user string) {
-	if l.o.Credential.Value.IsZero() {
+	if l.o.Credential.Read == nil {
 		return "", ""
 	}
 	_, at, _ := strings.Cut(l.o.Registry, ":")

@@ -52,7 +52,7 @@ func Open(o Options) (*Layers, error) {
 	if _, err := l.network(); err != nil {
 		return nil, err
 	}
-	if hint, err := CheckCredential(o.Registry, !o.Credential.Value.IsZero(), o.Credential.User); err != nil {
+	if hint, err := CheckCredential(o.Registry, o.Credential.Read != nil, o.Credential.User); err != nil {
 		return nil, &Error{Kind: KindInvalid, Op: "open", Subject: "the registry " + o.Registry, Err: err, Advice: hint}
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
