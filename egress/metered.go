@@ -107,7 +107,7 @@ func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (o
 	}
 	most, likely, turn := g.models.counter.Input(ask)
 	grant, end, err := g.opts.Meter.Begin(r.Context(), inference.Ask{Host: w.f.model.Name, API: m.call.API, Model: ask.Model, Stream: ask.Stream,
-		Input: most, Likely: likely, Output: ask.Output, Turn: turn, CallID: w.f.awaitOwner()})
+		Input: most, Likely: likely, Output: ask.Output, Least: ask.LeastOf(r.Header), Turn: turn, CallID: w.f.awaitOwner()})
 	switch {
 	case r.Context().Err() != nil: // the client has gone
 		if end != nil && err == nil && grant.Stop == nil {
@@ -122,7 +122,7 @@ func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (o
 		return nil, false
 	}
 	m.end = end
-	if grant.Output < 1 || !ask.Takes(grant.Output, r.Header) {
+	if grant.Output < max(1, ask.LeastOf(r.Header)) { // who keeps the budget does not know of Least
 		m.refuse(rw, r, string(inference.StopBudget), "its vendor answers no such request with the tokens that are left")
 		return nil, false
 	}

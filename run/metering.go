@@ -32,7 +32,7 @@ type Metered struct {
 const (
 	DefaultMeteredOutput = 32_768
 	// leastOutput is what an answer is capped at in the end: with less left, a
-	// request is refused.
+	// request is refused. Ask.Least may be more.
 	leastOutput = 1024
 )
 
@@ -215,7 +215,8 @@ func (m *meter) reserve(a inference.Ask, rate *price.Price) (*metered, error) {
 	if a.Output > 0 {
 		want = min(want, a.Output)
 	}
-	least := min(leastOutput, want)
+	least := max(min(leastOutput, want), a.Least)
+	want = max(want, least)
 	// The largest cap that fits, or the least.
 	fitting := func(input int64) int64 {
 		return least + int64(sort.Search(int(want-least), func(i int) bool {

@@ -92,6 +92,31 @@ func TestMeteredTraced(t *testing.T) {
 	}
 }
 
+// A request that its vendor takes with no less than some cap is refused where that is
+// not left, as by any limit, and else has it.
+func TestMeteredLeast(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Limits.MaxTokens = 100_000
+	rep := metered(t, o, func(ctx context.Context, m inference.Meter) run.Reason {
+		a := ask(1000, 500, 0)
+		a.Least = 40_000
+		g, end := begin(t, ctx, m, a)
+		if g.Output < a.Least || g.Output > 99_000 {
+			t.Errorf("cap %d", g.Output)
+		}
+		end(used(900, 61_000))
+		g, _, err := m.Begin(ctx, a)
+		if err != nil || g.Stop == nil || g.Stop.Code != inference.StopBudget || !strings.Contains(g.Stop.Reason, "tokens") {
+			t.Errorf("%+v, stop %+v, %v", g, g.Stop, err)
+		}
+		return run.OverBudget
+	})
+	if len(rep.Models) != 1 || rep.Models[0].Requests != 1 || rep.Models[0].Refused != 1 || rep.Brake == nil {
+		t.Errorf("%+v, brake %+v", rep.Models, rep.Brake)
+	}
+}
+
 func TestMetered(t *testing.T) {
 	t.Parallel()
 	o := options(t)

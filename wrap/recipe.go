@@ -24,8 +24,8 @@ type Recipe struct {
 	Headless    Mode  `yaml:"headless,omitempty" json:"headless,omitzero"`
 	Interactive *Mode `yaml:"interactive,omitempty" json:"interactive,omitempty"` // nil: it has none
 
-	// Model is asked unless the user names another. ModelEnv and ModelArgs in Env and
-	// Args name it by the template {{.Model}}.
+	// Model is asked unless the user names another. Env, Args and Files name it by the
+	// template {{.Model}}.
 	Model string `yaml:"model,omitempty" json:"model,omitempty"`
 	// Vendors are the models' APIs that it can be used with, the usual one first.
 	Vendors []Vendor `yaml:"vendors,omitempty" json:"vendors,omitempty"`

@@ -294,7 +294,10 @@ func (c *caged) bind(f *wrapFlags) error {
 	}
 	use := vault.Binding{Host: v.Host, As: v.As, Name: v.Field}
 	if c.login != nil {
-		use.As, use.Name = cmp.Or(c.login.As, vault.Bearer), ""
+		use.As = cmp.Or(c.login.As, vault.Bearer)
+		if use.As != vault.Header && use.As != vault.Query {
+			use.Name = ""
+		}
 	}
 	for _, call := range v.Calls {
 		use.Methods = append(use.Methods, call.Methods...)

@@ -1,6 +1,10 @@
 package inference
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // blocks are the types of what a conversation is made of. One that is not here is
 // not known, and may have the vendor do anything: it passes where Rules.Hosted
@@ -176,13 +180,8 @@ func (j *judge) part(p int) error {
 // must, everything but a data: URL does; where it may also be the thing in base64,
 // everything with a scheme.
 func (j *judge) place(i int, must bool) error {
-	head := j.str(i)
-	scheme := strings.Map(func(r rune) rune { // what readers of URLs leave out
-		if r <= ' ' || r == 0x7f || r == 0xa0 || r == 0xfeff {
-			return -1
-		}
-		return r
-	}, strings.ToLower(string(head[:min(len(head), 128)])))
+	text := j.str(i)
+	scheme := taken(text, 128)
 	switch {
 	case scheme == "" || strings.HasPrefix(scheme, "data:"):
 		return nil
@@ -190,10 +189,25 @@ func (j *judge) place(i int, must bool) error {
 		return nil
 	case !strings.HasPrefix(scheme, "http://") && !strings.HasPrefix(scheme, "https://"):
 		return refuse(RefuseHosted, "the request names something in "+quoted(j.name(i))+" that is neither in it nor a URL of the web")
-	case strings.Contains(scheme, "generativelanguage.googleapis.com"):
+	case strings.Contains(taken(text, len(text)), "generativelanguage.googleapis.com"):
 		return refuse(RefuseHosted, "the request uses a file that the vendor keeps from elsewhere")
 	case !j.rules.URLs:
 		return refuse(RefuseURL, "the request has the vendor fetch a URL in "+quoted(j.name(i))+", which this run does not allow")
 	}
 	return nil
+}
+
+// taken is what readers of URLs take of a text, in small letters: they leave out
+// blanks and line ends, wherever those stand. Of the rest it is the first most
+// bytes or a few more.
+func taken(text []byte, most int) string {
+	var b strings.Builder
+	for at := 0; at < len(text) && b.Len() < most; {
+		r, size := utf8.DecodeRune(text[at:])
+		at += size
+		if r > ' ' && r != 0x7f && r != 0x85 && r != 0x2028 && r != 0x2029 && r != 0xfeff && !unicode.Is(unicode.Zs, r) {
+			b.WriteRune(unicode.ToLower(r))
+		}
+	}
+	return b.String()
 }

@@ -79,6 +79,9 @@ type Ask struct {
 	Likely int64 `json:"likely"`
 	// Output is the cap that the request has, in tokens; 0 is none.
 	Output int64 `json:"output,omitempty"`
+	// Least is the smallest cap with which its vendor takes the request: with less it
+	// must not go on. 0 is 1.
+	Least int64 `json:"least,omitempty"`
 	// Turn is a hash of what the request adds to those before: whoever repeats
 	// itself repeats it.
 	Turn string `json:"turn"`

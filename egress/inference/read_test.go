@@ -115,10 +115,14 @@ func TestReadRefuses(t *testing.T) {
 		{chat, url, image(" \\tHTTPS://x.example/a.png")},
 		{chat, url, image("\\u0068ttp://x.example/a.png")},
 		{chat, url, image("ht\\ntp://x.example/a.png")},
+		{chat, url, image(strings.Repeat(" \\n\\t", 100) + "https://x.example/a.png")},
+		{chat, url, image("h" + strings.Repeat("\\n", 200) + "ttp://x.example/a.png")},
+		{chat, url, image("\\u2003\\u0085http://x.example/a.png")},
 		{chat, hosted, image("gs://bucket/a.png")},
 		{chat, hosted, image("//x.example/a.png")},
 		{chat, url, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":"http://x.example"}]}]}`},
 		{chat, url, `{"model":"m","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"http://x.example"}}]}]}`},
+		{chat, url, `{"model":"m","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"h` + strings.Repeat("\\n", 127) + `ttp://x.example"}}]}]}`},
 		{responses, hosted, `{"model":"m","tools":[{"type":"web_search"}]}`},
 		{responses, hosted, `{"model":"m","tools":[{"type":"shell","environment":{"type":"container_auto"}}]}`},
 		{responses, hosted, `{"model":"m","tools":[{"type":"shell"}]}`},
@@ -184,28 +188,28 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestTakes(t *testing.T) {
+func TestLeastOf(t *testing.T) {
 	t.Parallel()
 	thinks, err := read(t, inference.Messages, `{"model":"m","max_tokens":32000,"thinking":{"type":"enabled","budget_tokens":31999}}`, open)
 	if err != nil {
 		t.Fatal(err)
 	}
 	interleaved := http.Header{"Anthropic-Beta": {"a-1,interleaved-thinking-2025-05-14"}}
-	if thinks.Takes(31999, nil) || !thinks.Takes(32000, nil) || !thinks.Takes(40000, nil) || !thinks.Takes(500, interleaved) {
+	if thinks.LeastOf(nil) != 32000 || thinks.LeastOf(interleaved) != 1 {
 		t.Error("of a request that thinks the cap must be above its budget, unless it is interleaved")
 	}
 	short, err := read(t, inference.Messages, `{"model":"m","max_tokens":1000,"thinking":{"type":"enabled","budget_tokens":31999}}`, open)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !short.Takes(1000, nil) {
+	if short.LeastOf(nil) != 1000 {
 		t.Error("what the client has set itself is not the budget's doing")
 	}
 	other, err := read(t, inference.Responses, `{"model":"m"}`, open)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if other.Takes(15, nil) || !other.Takes(16, interleaved) {
+	if other.LeastOf(nil) != 16 || other.LeastOf(interleaved) != 16 {
 		t.Error("Responses take 16 tokens or more")
 	}
 }

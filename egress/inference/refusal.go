@@ -21,12 +21,3 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string { return r.Reason }
-
-// Stop is the refusal as the client is told it.
-func (r *Refusal) Stop() *Stop {
-	code := StopAsked
-	if r.Code == RefuseModel {
-		code = StopModel
-	}
-	return &Stop{Code: code, Reason: r.Reason}
-}

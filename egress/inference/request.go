@@ -16,7 +16,7 @@ type Request struct {
 	// Output is the cap that the client has set, in tokens; 0: none.
 	Output int64
 	// Least is the smallest cap with which the vendor takes the request, at least
-	// 1; but see Takes.
+	// 1; but see LeastOf.
 	Least int64
 	// Free: it counts tokens, costs nothing, and Body does not change it.
 	Free bool
@@ -27,22 +27,25 @@ type Request struct {
 	talk talk
 }
 
-// Takes reports whether the vendor takes the request, whose fields are header, with
-// a cap of most tokens: Anthropic refuses one that is not above
-// thinking.budget_tokens, and OpenAI one of Responses below 16. Where it does not, the
-// request must not be sent: what is left of the budget does not do.
+// LeastOf is the smallest cap, in tokens, with which the vendor takes the request,
+// whose fields are header: Anthropic refuses one that is not above
+// thinking.budget_tokens, and OpenAI one of Responses below 16. It is not above
+// what the client has set itself.
 //
 // With interleaved thinking the budget is that of several answers, and may be above
 // the cap (docs.anthropic.com/en/docs/build-with-claude/extended-thinking).
-func (r *Request) Takes(most int64, header http.Header) bool {
+func (r *Request) LeastOf(header http.Header) int64 {
 	if r.API == Messages {
 		for _, field := range header.Values("Anthropic-Beta") {
 			if strings.Contains(field, "interleaved-thinking-") {
-				return most >= 1
+				return 1
 			}
 		}
 	}
-	return most >= r.Least || r.Output > 0 && r.Output <= most
+	if r.Output > 0 {
+		return min(r.Least, r.Output)
+	}
+	return r.Least
 }
 
 // Read judges the body of a request of call.API, which has been decompressed.

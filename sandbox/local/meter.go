@@ -156,7 +156,7 @@ func (m *metering) take(q attachAsk) bool {
 // sensible reports whether a line has numbers that can be.
 func sensible(q attachAsk) bool {
 	if a := q.Begin; a != nil {
-		return q.End == nil && min(a.Input, a.Likely, a.Output) >= 0
+		return q.End == nil && min(a.Input, a.Likely, a.Output, a.Least) >= 0
 	}
 	u := q.End.Usage
 	return min(u.Input, u.Cached, u.Written, u.Output, u.Reasoning, q.End.DurationMS) >= 0
