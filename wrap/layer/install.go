@@ -70,17 +70,32 @@ func (l *Layers) place(ctx context.Context, work, name string) error {
 	if err != nil {
 		return err
 	}
-	if held == nil {
-		return nil // it is used: use says whether it can be
+	if held != nil {
+		defer held.Close()
 	}
-	defer held.Close()
 	if r, err := readRecord(l.at("layers", name)); err == nil && r != nil {
-		if err := r.check(ctx, l.at("layers", name), true); err != nil {
-			return l.changed(name, r, err)
+		if held != nil {
+			if err := r.check(ctx, l.at("layers", name), true); err != nil {
+				return l.changed(name, r, err)
+			}
 		}
-		if fresh, err := readRecord(work); err != nil || fresh.Digest == r.Digest {
+		fresh, err := readRecord(work)
+		if err != nil {
 			return err
 		}
+		if fresh.Digest == r.Digest {
+			// It is the last that was installed from now on: the newest may be one that was
+			// the newest before.
+			r.Installed = fresh.Installed
+			again := filepath.Join(work, manifestFile)
+			if err := errors.Join(os.Remove(again), writeRecord(work, r)); err != nil {
+				return err
+			}
+			return os.Rename(again, l.at("layers", name, manifestFile))
+		}
+	}
+	if held == nil {
+		return nil // it is used: use says whether it can be
 	}
 	if err := removeTree(l.at("layers", name)); err != nil {
 		return err

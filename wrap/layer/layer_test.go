@@ -184,6 +184,8 @@ func (nothing) Close() error                { return nil }
 // newest until it is asked for again.
 func both(t *testing.T, p *counted, r *registry, dir string) {
 	t.Helper()
+	r.turn.Lock()
+	defer r.turn.Unlock()
 	before, newest := p.made.Load(), agent
 	newest.Version = ""
 	var all sync.WaitGroup
@@ -211,9 +213,24 @@ func both(t *testing.T, p *counted, r *registry, dir string) {
 		t.Errorf("%d sandboxes, %d installations", n, fresh.Load())
 	}
 	newest.Update = true
-	if l := get(t, store(t, dir, r), newest, layer.Target{Provider: p}); !l.Fresh || l.Version != "1.1.0" || p.made.Load()-before != 2 {
-		t.Errorf("%+v", l)
+	used := get(t, store(t, dir, r), newest, layer.Target{Provider: p})
+	if !used.Fresh || used.Version != "1.1.0" || p.made.Load()-before != 2 {
+		t.Errorf("%+v", used)
 	}
+	// A release that is withdrawn does not come back; not by a layer that is there, and
+	// not by one that is used.
+	for _, version := range []string{"1.0.0", "1.1.0", "1.0.0"} {
+		r.withdraw(version)
+		newest.Update = true
+		if l := get(t, store(t, dir, r), newest, layer.Target{Provider: p}); !l.Fresh || l.Version != version {
+			t.Errorf("%+v", l)
+		}
+		newest.Update = false
+		if l := get(t, store(t, dir, r), newest, layer.Target{Provider: p}); l.Fresh || l.Version != version {
+			t.Errorf("not asked for again: %+v, want %s", l, version)
+		}
+	}
+	r.withdraw("")
 }
 
 // failures leave nothing behind.

@@ -30,8 +30,18 @@ type registry struct {
 	Resolver netip.AddrPort
 	Allow    []policy.Rule // what a private address takes
 
-	mu    sync.Mutex
-	asked []string // METHOD PATH
+	turn sync.Mutex // of who asks for the newest, or changes which that is
+
+	mu     sync.Mutex
+	asked  []string // METHOD PATH
+	newest string   // version of the agent; empty: the last
+}
+
+// withdraw makes an older version of the agent the newest.
+func (r *registry) withdraw(to string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.newest = to
 }
 
 // pack is one version of a package: package.json and other files.
@@ -66,6 +76,7 @@ func newRegistry(t *testing.T) *registry {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		r.asked = append(r.asked, req.Method+" "+req.URL.Path)
+		newest := r.newest
 		r.mu.Unlock()
 		name, archive, of := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/-/")
 		versions, last := map[string]any{}, ""
@@ -83,6 +94,9 @@ func newRegistry(t *testing.T) *registry {
 		if len(versions) == 0 || of {
 			http.NotFound(w, req)
 			return
+		}
+		if name == agent.Name && newest != "" {
+			last = newest
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "dist-tags": map[string]string{"latest": last}, "versions": versions}) // as above
