@@ -101,6 +101,7 @@ type caged struct {
 	home         string            // of its user; with agent
 	agent        bool              // commands of the probe are an agent's, but for those that wait
 	once         bool              // no second agent is started in it
+	owned        bool              // a run has made it, and ends it
 }
 
 // A6 is the key boundary of a command-line agent. A sandbox as rein wrap makes it

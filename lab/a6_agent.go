@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,7 +192,7 @@ var errAgentEnded = errors.New("the agent has ended")
 
 // Work implements run.Worker: it has the agent work, and gives it orders.
 func (w *beside) Work(ctx context.Context, s *run.Session) (run.Outcome, error) {
-	b := caged{box: s.Sandbox(), agent: true, once: w.once}
+	b := caged{box: s.Sandbox(), agent: true, once: w.once, owned: true}
 	if !w.step("create", "a sandbox as rein wrap makes it, a placeholder for the key, the probe, and of the workspace's honeypots none", func() (string, bool) {
 		w.result.SandboxID = ""
 		if err := w.equip(ctx, &b); err != nil {
@@ -316,21 +317,28 @@ func (w *beside) steal(ctx context.Context, b caged) bool {
 		if err != nil {
 			return err.Error(), false
 		}
+		before, err := sandbox.NetworkRecords(ctx, w.env.Provider, b.box.ID(), 0)
+		if err != nil {
+			return err.Error(), false
+		}
 		sent, err := b.box.Run(ctx, sandbox.Command{Tool: "lab", Shell: shell, Timeout: w.most})
 		if err != nil {
 			return errors.Join(err, context.Cause(ctx)).Error(), false
 		}
-		log, err := sandbox.NetworkRecords(ctx, w.env.Provider, b.box.ID(), 0)
+		log, err := sandbox.NetworkRecords(ctx, w.env.Provider, b.box.ID(), before.Last)
 		if err != nil {
 			return err.Error(), false
 		}
-		denied := 0
+		denied, other := 0, 0
 		for _, r := range log.Records {
-			if r.Verdict == "deny" {
+			switch {
+			case r.Verdict == "deny":
 				denied += r.Count
+			case !slices.ContainsFunc(w.hosts, func(h vendorHost) bool { return h.name == r.Name }):
+				other++
 			}
 		}
-		return fmt.Sprintf("%.200s; %d attempts denied", sent.Stderr.Head, denied), !sent.OK() && sent.ExitCode != nil && denied > 0
+		return fmt.Sprintf("%.200s; %d attempts denied, %d other", sent.Stderr.Head, denied, other), !sent.OK() && sent.ExitCode != nil && denied > 0 && other == 0
 	})
 }
 

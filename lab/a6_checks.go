@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -42,7 +43,7 @@ func (c *cage) search(ctx context.Context, b caged) {
 		}
 	})
 	c.part(ctx, b, "", leak.PartSearch, "")
-	c.asRoot(b)
+	c.asRoot(ctx, b)
 	close(c.vendor.late)
 	o := <-waited
 	if o.err != nil {
@@ -55,12 +56,19 @@ func (c *cage) search(ctx context.Context, b caged) {
 
 // asRoot says whether the search was root's: commands are not root but where one id
 // is all there is.
-func (c *cage) asRoot(b caged) {
-	s := Step{Name: "search: as root of the sandbox", Expected: "the keys nowhere, by a search as root", Pass: true, Got: "the search was root's"}
+func (c *cage) asRoot(ctx context.Context, b caged) {
+	const name = "search: as root of the sandbox"
 	if b.box.Info().Separation == "full" {
-		s.Pass, s.NotTried, s.Got = false, true, "not tried: no command is root here, and none can become it"
+		c.add(Step{Name: name, NotTried: true, Got: "not tried: no command is root here, and none can become it"})
+		return
 	}
-	c.add(s)
+	c.step(name, "commands are root's, as the search was", func() (string, bool) {
+		r, err := b.box.Run(ctx, sandbox.Command{Tool: "lab", Shell: "id -u"})
+		if err != nil {
+			return err.Error(), false
+		}
+		return "uid " + strings.TrimSpace(string(r.Stdout.Head)), string(r.Stdout.Head) == "0\n"
+	})
 }
 
 // searchHost looks for the keys where rein keeps what it writes, and in what its
@@ -68,21 +76,28 @@ func (c *cage) asRoot(b caged) {
 func (c *cage) searchHost(name string) {
 	trap := filepath.Join(c.env.StateDir, "lab", "honeypot-"+c.token)
 	finder := leak.NewFinder(c.wanted(caged{}).Traces...)
-	c.step(name, "the keys in no file of the state directory, and in no environment or argument of a process of rein's; a honeypot is found", func() (string, bool) {
+	c.step(name, "the keys in no file of the state directory, and in no environment or argument of a process of rein's, unless the kernel shows it to nobody but root; a honeypot is found", func() (string, bool) {
 		if err := os.WriteFile(trap, []byte("x "+c.honey), 0o600); err != nil {
 			return err.Error(), false
 		}
 		defer os.Remove(trap)
-		honey, files := false, 0
+		honey, files, closed := false, 0, 0
 		var faults []string
 		look := func(name string) {
 			f, err := os.Open(name)
+			if errors.Is(err, fs.ErrPermission) {
+				closed++
+			}
 			if err != nil {
 				return // it has gone, or is a socket
 			}
 			defer f.Close()
-			_, found, _ := finder.Find(f) // what could be read
-			files++
+			_, found, err := finder.Find(f)
+			if errors.Is(err, fs.ErrPermission) { // of /proc, which asks again when it is read
+				closed++
+				return
+			}
+			files++ // what could be read of it
 			for key := range found {
 				if key == leak.Honeypot {
 					honey = true
@@ -99,14 +114,15 @@ func (c *cage) searchHost(name string) {
 			}
 			return nil // what cannot be listed is another's
 		})
-		processes := 0
-		for _, dir := range rein() {
-			processes++
+		written, processes := files, rein()
+		for _, dir := range processes {
 			look(dir + "/environ")
 			look(dir + "/cmdline")
 		}
-		got := fmt.Sprintf("%d files, %d processes, honeypot found: %v, %v %v", files, processes, honey, faults, err)
-		return got, len(faults) == 0 && honey && processes > 0 && err == nil
+		got := fmt.Sprintf("%d files; of %d processes %d environments and arguments, and %d closed to uid %d; honeypot found: %v, %v %v",
+			written, len(processes), files-written, closed, os.Geteuid(), honey, faults, err)
+		read := files > written && (closed == 0 || os.Geteuid() != 0)
+		return got, len(faults) == 0 && honey && read && err == nil
 	})
 }
 
@@ -261,14 +277,16 @@ func (c *cage) die(ctx context.Context, b, other caged) {
 		c.step("the budget", "it is raised", func() (string, bool) { return err.Error(), false })
 	}
 	c.step("destroy", "the sandbox is gone, and nothing of it is in the state directory", func() (string, bool) {
-		if err := b.box.Kill(ctx); err != nil {
-			return err.Error(), false
+		if !b.owned { // else the run has ended it
+			if err := b.box.Kill(ctx); err != nil {
+				return err.Error(), false
+			}
 		}
 		_, err := c.env.Provider.Get(ctx, b.box.ID())
 		left, _ := filepath.Glob(filepath.Join(c.env.StateDir, "live", b.box.ID())) // a good pattern
 		return fmt.Sprintf("%v, %d directories", err, len(left)), sandbox.KindOf(err) == sandbox.KindNotFound && len(left) == 0
 	})
-	c.step("the placeholder at the vendor", "refused: it is no key", func() (string, bool) {
+	c.step("control: the placeholder at the vendor", "refused: it is no key", func() (string, bool) {
 		h := c.hosts[0]
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.vendor.url+"/"+h.at+"/chat/completions", strings.NewReader(`{"model":"`+c.model+`"}`))
 		if err != nil {

@@ -144,11 +144,7 @@ func (w *worker) prepare(ctx context.Context) (*start, *run.Outcome, error) {
 		mode = *w.Recipe.Interactive
 	}
 	p := expansion{values: w.values}
-	argv := p.each(w.Recipe.Command)
-	args := w.Args
-	if len(args) > 0 && len(mode.Args) > 0 && args[0] == mode.Args[0] && !strings.HasPrefix(args[0], "-") {
-		args = args[1:] // the user has said the subcommand, too
-	}
+	argv := w.Recipe.argv(p.each, mode, w.vendor(), w.Args)
 	env := w.path()
 	for _, list := range []map[string]string{w.Recipe.Env, w.vendor().Env, mode.Env} {
 		for name, value := range list {
@@ -160,7 +156,6 @@ func (w *worker) prepare(ctx context.Context) (*start, *run.Outcome, error) {
 			env[name] = w.values.Key
 		}
 	}
-	argv = slices.Concat(argv, p.each(mode.Args), p.each(w.vendor().Args), args)
 	for _, f := range slices.Concat(w.Recipe.Files, w.vendor().Files) {
 		name, err := f.Place(w.values.Home, w.values.Work)
 		content := p.text(f.Content)

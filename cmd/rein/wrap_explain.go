@@ -61,13 +61,18 @@ func explain(c *caged, f *wrapFlags) (*explained, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &explained{Agent: r.Name, Title: r.Title, Install: "none: the sandbox has it", Command: strings.Join(r.Command, " "), Host: c.host, Model: c.model,
+	e := &explained{Agent: r.Name, Title: r.Title, Install: "none: the sandbox has it", Host: c.host, Model: c.model,
 		Network: compiled.Summary(), OwnSandbox: r.OwnSandbox, Notes: r.Notes}
 	if r.Install != nil && !f.noInstall {
 		e.Install = fmt.Sprintf("%s %s from npm, in a sandbox of its own that reaches the registry and nothing else", r.Install.Package, cmp.Or(r.Install.Version, "(newest)"))
 	}
+	mode := r.Headless
+	if c.screen {
+		mode = *r.Interactive
+	}
+	e.Command = r.CommandLine(mode, vendorOf(c), c.model, c.args)
 	variables := map[string]bool{}
-	for _, list := range []map[string]string{r.Env, r.Headless.Env, vendorOf(c).Env} {
+	for _, list := range []map[string]string{r.Env, mode.Env, vendorOf(c).Env} {
 		for name := range list {
 			variables[name] = true
 		}
@@ -172,6 +177,8 @@ func (e *explained) write(w io.Writer) {
 		row("models", strings.Join(e.Host.Models, ", "))
 		row("vendor's tools", cmp.Or(strings.Join(e.Host.Hosted, ", "), "none"))
 		row("URLs in requests", map[bool]string{true: "fetched by the vendor", false: "refused"}[e.Host.URLs])
+		row("dearer requests", map[bool]string{true: "pass, and --max-cost does not hold for them", false: "refused"}[e.Host.Dearer])
+		row("further members", cmp.Or(strings.Join(e.Host.Members, ", "), "refused"))
 	}
 	row("variables", strings.Join(e.Variables, ", "))
 	row("files", strings.Join(e.Files, ", "))

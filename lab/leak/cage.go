@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -265,10 +266,18 @@ func (a Aim) raw(name string, want []Outcome, host ModelHost, words string) (lis
 				return refused(err)
 			}
 			defer c.Close()
-			return p.speakModel(c, strings.ReplaceAll(said, mark, Marker(p.aim.Token, p.name)))
+			return p.speakModel(c, measured(strings.ReplaceAll(said, mark, Marker(p.aim.Token, p.name))))
 		}))
 	}
 	return list
+}
+
+// inLength stands for the length of all that follows a head.
+const inLength = "%LENGTH%"
+
+func measured(words string) string {
+	head, body, _ := strings.Cut(words, "\r\n\r\n")
+	return strings.ReplaceAll(head, inLength, strconv.Itoa(len(body))) + "\r\n\r\n" + body
 }
 
 // speakModel says words and reads all that is answered.

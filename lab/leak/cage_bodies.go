@@ -131,7 +131,6 @@ func (a Aim) modelSmuggling() (list []way) {
 		{"a bare carriage return", head(path, fmt.Sprintf("X-A: b\rTransfer-Encoding: chunked\r\nContent-Length: %d\r\n", n)) + first + hidden},
 		{"a zero byte", head(path, fmt.Sprintf("X-A: b\x00\r\nContent-Length: %d\r\n", n)) + first + hidden},
 		{"a second request behind the first", head(path, fmt.Sprintf("Content-Length: %d\r\n", n)) + first + hidden},
-		{"a second request in the length", head(path, fmt.Sprintf("Content-Length: %d\r\n", n+len(strings.ReplaceAll(hidden, mark, strings.Repeat("m", 25))))) + first + hidden},
 		{"a body of GET that is a request", strings.Replace(head(c.host.root()+"/models", ""), "POST", "GET", 1) + hidden},
 		{"a request line with two spaces", "POST  %HOST%" + files + " HTTP/1.1\r\n" + host + marked + "\r\n"},
 		{"HTTP/0.9", "GET %HOST%" + c.host.root() + "/models?" + mark + "\r\n\r\n"},
@@ -141,7 +140,8 @@ func (a Aim) modelSmuggling() (list []way) {
 	} {
 		list = append(list, a.raw(s.name, no, c.host, s.words)...)
 	}
-	return list
+	// All of it is the body, and no JSON.
+	return append(list, a.raw("a second request in the length", []Outcome{Asked}, c.host, head(path, "Content-Length: "+inLength+"\r\n")+first+hidden)...)
 }
 
 // spending goes on when the budget is used up. One request passes before.
