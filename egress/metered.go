@@ -72,7 +72,7 @@ func (w *web) serveModel(rw http.ResponseWriter, r *http.Request, grant *vault.G
 		return
 	}
 	defer m.settle()
-	out, ok := m.begin(rw, r, body.plain)
+	out, ok := m.begin(rw, r, body)
 	if !ok {
 		return
 	}
@@ -83,7 +83,7 @@ func (w *web) serveModel(rw http.ResponseWriter, r *http.Request, grant *vault.G
 
 // begin judges a request by its body and asks for what it may come to. It returns
 // the body to be sent, or has refused the request.
-func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (out []byte, ok bool) {
+func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body *kept) (out []byte, ok bool) {
 	w, g := m.w, m.w.f.gateway
 	target := requestPath(r)
 	if r.URL.RawQuery != "" {
@@ -93,7 +93,11 @@ func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (o
 	if list := r.Header.Values("Content-Type"); len(list) == 1 {
 		kind = list[0]
 	}
-	ask, err := inference.Read(m.call, target, kind, body, w.f.model.Rules)
+	ask, err := g.models.read(r, m.call, target, kind, body, w.f.model.Rules)
+	if over, is := errors.AsType[*refusal](err); is {
+		w.fail(rw, r, over)
+		return nil, false
+	}
 	if err != nil {
 		code := inference.RefuseForm
 		if no, is := errors.AsType[*inference.Refusal](err); is {
@@ -127,6 +131,25 @@ func (m *metered) begin(rw http.ResponseWriter, r *http.Request, body []byte) (o
 		return nil, false
 	}
 	return ask.Body(grant.Output), true
+}
+
+// read judges a request. So many at a time: a body that is judged takes many times
+// its bytes.
+func (m *models) read(r *http.Request, call inference.Call, target, kind string, body *kept, rules inference.Rules) (*inference.Request, error) {
+	if err := inference.ReadHeader(call.API, r.Header, rules); err != nil {
+		return nil, err
+	}
+	select {
+	case m.reading <- struct{}{}:
+		defer func() { <-m.reading }()
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler) // the client has gone
+	}
+	ask, err := inference.Read(call, target, kind, body.plain, rules)
+	if err == nil {
+		err = body.hold(ask.Held())
+	}
+	return ask, err
 }
 
 // refuse records that the request must not go on, and tells the client in its
@@ -201,7 +224,10 @@ func (m *metered) settle() {
 	e := inference.Ended{Status: m.status, Sent: m.sent.Load(), Error: m.failed, DurationMS: m.lasted()}
 	if e.Cut = e.Sent; m.answer != nil {
 		u, complete, code := m.answer.End(!m.whole)
-		e.Usage, e.Cut, e.Error = u, !complete, cmp.Or(code, m.failed)
+		e.Usage, e.Cut, e.Error = u, !complete, code
+		if e.Cut {
+			e.Error = cmp.Or(code, m.failed)
+		}
 		if !m.ask.Free {
 			m.w.f.gateway.models.counter.Answered(m.ask, u)
 		}
@@ -223,6 +249,8 @@ const (
 	maxBody  = 32 << 20
 	maxKept  = 256 << 20
 	bodyStep = 64 << 10
+
+	maxReading = 4 // bodies that are judged at a time
 )
 
 // kept is the body of a request, read to its end.
@@ -230,6 +258,16 @@ type kept struct {
 	raw, plain []byte // the same where it came unpacked
 	models     *models
 	taken      int64
+}
+
+// hold takes memory for the request; beyond maxKept there is none.
+func (k *kept) hold(n int64) error {
+	if k.models.kept.Add(n) > maxKept {
+		k.models.kept.Add(-n)
+		return overLimit("bodies", "requests to models with %d bytes are being carried", maxKept)
+	}
+	k.taken += n
+	return nil
 }
 
 // release gives back what the body took.
@@ -295,11 +333,9 @@ func (k *kept) read(in io.Reader, said int64) ([]byte, error) {
 		if b.Len() > maxBody {
 			return nil, &refusal{policy.Verdict{Proto: policy.HTTPS, Rule: ruleModelBody, Reason: "the body has more than " + strconv.Itoa(maxBody) + " bytes"}}
 		}
-		if k.models.kept.Add(bodyStep) > maxKept {
-			k.models.kept.Add(-bodyStep)
-			return nil, overLimit("bodies", "requests to models with %d bytes are being carried", maxKept)
+		if err := k.hold(bodyStep); err != nil {
+			return nil, err
 		}
-		k.taken += bodyStep
 		n, err := io.CopyN(&b, in, bodyStep)
 		switch {
 		case errors.Is(err, io.EOF):

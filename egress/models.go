@@ -38,7 +38,8 @@ type models struct {
 	policy  *policy.Policy // allows them, and nothing else
 	vault   *vault.Vault   // looks through answers; without secrets where the gateway has none
 	counter inference.Counter
-	kept    atomic.Int64 // bytes of bodies that are held
+	kept    atomic.Int64  // bytes of bodies that are held
+	reading chan struct{} // has as many as are judged
 }
 
 // modelHost is one of them.
@@ -52,7 +53,7 @@ type modelHost struct {
 // newModels reads the hosts. Their calls were checked by who made them: what is
 // malformed in one matches nothing.
 func newModels(hosts []inference.Host, v *vault.Vault) (*models, error) {
-	m := &models{vault: v}
+	m := &models{vault: v, reading: make(chan struct{}, maxReading)}
 	if v == nil {
 		m.vault, _ = vault.New(vault.Key{}, nil) // no secrets have no faults
 	}
@@ -258,6 +259,9 @@ func (h *modelHost) path(path string) (string, bool) {
 
 // lead has a request go to where those to the host go. path is its raw path.
 func (h *modelHost) lead(out *http.Request, path string) {
+	for _, name := range []string{"Range", "If-Range"} { // a part of an answer is not looked through
+		out.Header.Del(name)
+	}
 	if h.upstream == nil {
 		return
 	}

@@ -21,6 +21,7 @@ type Answer struct {
 	whole    bool // the JSON text has ended
 	done     bool // the protocol's last event was there
 	finished bool // the model has said why it ended
+	blocked  bool // the vendor has, and there is no answer
 	settled  bool // the numbers are the last ones
 	code     string
 }
@@ -85,7 +86,7 @@ func (a *Answer) guess(p []byte) framing {
 
 // End says what the answer has said: its usage; whether it came to its proper
 // end; and the vendor's code of an error, if it has one. cut: the connection broke
-// before the body's end. Where the usage is not Known its numbers are what is
+// before the body's end, which is nothing behind the answer's own. Where the usage is not Known its numbers are what is
 // known of it.
 func (a *Answer) End(cut bool) (u Usage, complete bool, code string) {
 	switch a.framed {
@@ -101,7 +102,8 @@ func (a *Answer) End(cut bool) (u Usage, complete bool, code string) {
 	}
 	u = a.total.usage(a.api)
 	u.Known = a.known()
-	return u, complete && !cut, a.code
+	ended := a.done || a.framed == framedJSON && a.whole // whatever became of the connection then
+	return u, complete && (ended || !cut), a.code
 }
 
 // known reports whether the numbers are the last ones of the answer.
@@ -115,7 +117,7 @@ func (a *Answer) known() bool {
 	case a.framed == framedEvents && a.api == Chat:
 		return both && (a.done || a.finished)
 	case a.api == Gemini:
-		return a.total[countInput] >= 0 && a.finished
+		return a.total[countInput] >= 0 && a.finished && (a.blocked || max(a.total[countOutput], a.total[countTotal]) >= 0)
 	}
 	return both
 }
@@ -176,7 +178,7 @@ func (a *Answer) apply() {
 	case "response.completed", "response.incomplete", "response.failed", "response.done":
 		a.done = a.done || a.api == Responses
 	}
-	a.finished = a.finished || e.finished
+	a.finished, a.blocked = a.finished || e.finished, a.blocked || e.blocked
 	if code := e.error(); code != "" {
 		a.code = code
 	}

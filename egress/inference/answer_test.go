@@ -103,10 +103,28 @@ func TestAnswer(t *testing.T) {
 func TestAnswerCut(t *testing.T) {
 	t.Parallel()
 	for _, test := range answers {
-		a := inference.NewAnswer(test.api, true, test.kind)
-		_, _ = io.WriteString(a, test.text)
-		if _, complete, _ := a.End(true); complete {
-			t.Errorf("%s: complete though its connection broke", test.name)
+		half := inference.NewAnswer(test.api, true, test.kind)
+		_, _ = io.WriteString(half, test.text[:len(test.text)/4])
+		if _, complete, _ := half.End(true); complete {
+			t.Errorf("%s: complete though its connection broke in its beginning", test.name)
+		}
+		whole := inference.NewAnswer(test.api, true, test.kind)
+		_, _ = io.WriteString(whole, test.text)
+		if _, complete, _ := whole.End(true); complete && !test.complete {
+			t.Errorf("%s: complete as its connection broke behind it, and else not", test.name)
+		}
+	}
+}
+
+// Who has the last event of a stream may hang up before its connection ends.
+func TestAnswerCutBehindItsEnd(t *testing.T) {
+	t.Parallel()
+	const said = "data: {\"choices\":[{\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n"
+	for text, want := range map[string]bool{said + "data: [DONE]\n\n": true, said: false} {
+		a := inference.NewAnswer(inference.Chat, true, "text/event-stream")
+		_, _ = io.WriteString(a, text)
+		if u, complete, _ := a.End(true); complete != want || !u.Known {
+			t.Errorf("%q: %+v, %v", text, u, complete)
 		}
 	}
 }

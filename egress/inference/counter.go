@@ -44,7 +44,7 @@ func (c *Counter) Input(r *Request) (most, likely int64, turn string) {
 	m, known, ok := c.find(t)
 	var fresh size
 	if !ok {
-		fresh.fixed = frames
+		fresh.frame = frames
 		for _, p := range t.base {
 			fresh.add(p.size)
 		}

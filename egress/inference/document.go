@@ -6,10 +6,11 @@ import (
 )
 
 // What a request may be made of at most. A conversation that fills a context of a
-// million tokens has some tens of thousands of values.
+// million tokens has some tens of thousands of values. While it is judged, each
+// takes about 80 bytes.
 const (
 	maxDepth  = 200
-	maxValues = 1 << 19
+	maxValues = 1 << 17
 	maxBody   = 1 << 30 // offsets are int32
 )
 

@@ -81,18 +81,47 @@ func Read(call Call, path, contentType string, body []byte, r Rules) (*Request, 
 	if d.kind(0) != '{' {
 		return nil, &Refusal{RefuseForm, "the body is no JSON object"}
 	}
+	var err error
 	j := judge{document: d, rules: &r, out: &Request{API: call.API, Free: call.Free, Least: 1, body: body}}
-	if err := j.target(path); err != nil {
+	if err = j.target(path); err != nil {
 		return nil, err
 	}
-	if err := j.outermost(0); err != nil {
+	if err = j.outermost(0); err != nil {
 		return nil, err
 	}
-	if err := j.whole(); err != nil {
+	if err = j.whole(); err != nil {
 		return nil, err
 	}
-	j.out.talk = j.outline(j.nested) // 0 is the whole
+	if j.out.talk, err = j.outline(j.nested); err != nil { // 0 is the whole
+		return nil, err
+	}
 	return j.out, nil
+}
+
+// Held is about how many bytes are held for the request besides its body.
+func (r *Request) Held() int64 { return r.talk.held() }
+
+// googleFields are those of Google's servers that change nothing about an answer.
+// Among the others is X-Goog-FieldMask, which leaves parts of it out, and so can what
+// was counted.
+// https://cloud.google.com/apis/docs/system-parameters
+var googleFields = map[string]bool{"X-Goog-Api-Key": true, "X-Goog-Api-Client": true, "X-Goog-User-Project": true, "X-Goog-Request-Params": true}
+
+// ReadHeader judges what the fields of a request ask of the vendor, which have the
+// canonical form of package net/http. The error is a *Refusal.
+func ReadHeader(api API, header http.Header, r Rules) error {
+	for name := range header {
+		if api == Gemini && strings.HasPrefix(strings.ReplaceAll(name, "_", "-"), "X-Goog-") && !googleFields[name] {
+			return &Refusal{RefuseForm, "the request has the field " + quoted(name) + ", which is not known to be harmless"}
+		}
+	}
+	for _, field := range header.Values("Anthropic-Beta") {
+		// More than 200,000 tokens of input then cost twice as much.
+		if api == Messages && strings.Contains(field, "context-1m-") && !r.Dearer {
+			return &Refusal{RefusePrice, "the request asks for a context of a million tokens, which has a price of its own"}
+		}
+	}
+	return nil
 }
 
 func isJSON(contentType string) bool {
@@ -159,6 +188,9 @@ func listed(patterns []string, name string) bool {
 	})
 }
 
+// maxName is how many bytes a model's name may have.
+const maxName = 256
+
 // searching are parts of names of models that search the web without being asked
 // to, by OpenAI, OpenRouter, Perplexity and Groq. A pattern with * is not taken to
 // mean them.
@@ -169,7 +201,7 @@ func (j *judge) isModel(name string) error {
 	if slices.ContainsFunc(searching, func(part string) bool { return strings.Contains(name, part) }) {
 		patterns = slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return strings.HasSuffix(p, "*") })
 	}
-	if name == "" || !listed(patterns, name) {
+	if name == "" || len(name) > maxName || !listed(patterns, name) {
 		return refuse(RefuseModel, "the model "+quoted(name)+" is none that this run may ask")
 	}
 	return nil

@@ -7,7 +7,10 @@ import (
 	"encoding/hex"
 	"hash"
 	"hash/maphash"
+	"iter"
 	"math/bits"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,7 +18,7 @@ import (
 type talk struct {
 	base  []piece  // system prompt, tools, and what else the model is told, in any order
 	items []piece  // of the conversation, in theirs
-	chain []uint64 // of each item, with all before it
+	chain []uint64 // of each item, with all before it and what governs how it is counted
 	turn  string
 }
 
@@ -27,16 +30,16 @@ type piece struct {
 }
 
 // size is what a piece is at most in tokens: one for each byte of ascii and other,
-// and fixed.
-type size struct{ ascii, other, fixed int64 }
+// and those of its frame and its images.
+type size struct{ ascii, other, frame, image int64 }
 
-func (s size) most() int64 { return s.ascii + s.other + s.fixed }
+func (s size) most() int64 { return s.ascii + s.other + s.frame + s.image }
 
 // likely counts two bytes of ASCII for a token.
-func (s size) likely() int64 { return (s.ascii+1)/2 + s.other + s.fixed/4 }
+func (s size) likely() int64 { return (s.ascii+1)/2 + s.other + s.frame/4 + s.image }
 
 func (s *size) add(o size) {
-	s.ascii, s.other, s.fixed = s.ascii+o.ascii, s.other+o.other, s.fixed+o.fixed
+	s.ascii, s.other, s.frame, s.image = s.ascii+o.ascii, s.other+o.other, s.frame+o.frame, s.image+o.image
 }
 
 // What vendors add to a request around each part, and to the whole, in tokens at
@@ -78,47 +81,95 @@ var untold = map[string]bool{"model": true, "stream": true, "stream_options": tr
 // spoken are the members that the conversation is in.
 var spoken = map[API]string{Chat: "messages", Responses: "input", Messages: "messages", Gemini: "contents"}
 
+// governing are members by which a vendor takes, and counts, less or more of the same
+// conversation: what was counted with one of them holds with the very same alone.
+var governing = map[string]bool{"context_management": true, "truncation": true, "thinking": true, "enable_thinking": true,
+	"preserve_thinking": true, "reasoning": true, "include_reasoning": true, "chat_template_kwargs": true,
+	"vl_high_resolution_images": true, "mediaResolution": true, "media_resolution": true}
+
+// maxPieces bounds a talk. A conversation of a million tokens has some thousands.
+const maxPieces = 1 << 14
+
+// held is about how many bytes a talk takes.
+func (t *talk) held() int64 { return 56 * int64(cap(t.base)+cap(t.items)) }
+
 // outline makes the talk of a request that was judged.
-func (j *judge) outline(object int) talk {
+func (j *judge) outline(object int) (talk, error) {
 	w := weigher{document: j.document, api: j.out.API, image: imageTokens(j.out.API, j.out.Model)}
 	w.hash.SetSeed(seed)
 	var t talk
+	var governed []uint64
 	said := 0
 	for m := range j.each(object) {
-		switch name := string(j.name(m)); {
+		name := string(j.name(m))
+		switch {
 		case name == spoken[w.api]:
 			said = m
 		case untold[name]:
 		case j.kind(m) == '[':
 			for e := range j.each(m) {
-				t.base = append(t.base, w.piece(e))
+				if t.base = append(t.base, w.piece(name, e)); len(t.base) > maxPieces {
+					return t, tooMuch()
+				}
 			}
 		default:
-			t.base = append(t.base, w.piece(m))
+			t.base = append(t.base, w.piece(name, m))
+		}
+		for g := range w.governors(m) {
+			governed = append(governed, w.piece(string(j.name(g)), g).hash)
 		}
 	}
 	if said == 0 {
-		return t
+		return t, nil
 	}
-	w.pictures = true
-	if j.kind(said) != '[' { // a text, or one item
-		t.items = []piece{w.piece(said)}
-		t.turn = w.turn([]int{said}, t.items)
-	} else {
-		var at []int
+	w.images = true
+	at := []int{said} // a text, or one item
+	if j.kind(said) == '[' {
+		at = at[:0]
 		for e := range j.each(said) {
-			at = append(at, e)
-			t.items = append(t.items, w.piece(e))
+			if at = append(at, e); len(at) > maxPieces {
+				return t, tooMuch()
+			}
 		}
-		t.turn = w.turn(at, t.items)
 	}
+	t.items = make([]piece, len(at))
+	for i, e := range at {
+		t.items[i] = w.piece("", e)
+	}
+	t.turn = w.turn(at, t.items)
 	w.hash.Reset()
 	_, _ = w.hash.WriteString(string(w.api) + "\n" + j.out.Model + "\n")
-	for _, p := range t.items {
-		maphash.WriteComparable(&w.hash, p.hash)
-		t.chain = append(t.chain, w.hash.Sum64())
+	slices.Sort(governed)
+	for _, h := range governed {
+		maphash.WriteComparable(&w.hash, h)
 	}
-	return t
+	t.chain = make([]uint64, len(t.items))
+	for i, p := range t.items {
+		maphash.WriteComparable(&w.hash, p.hash)
+		t.chain[i] = w.hash.Sum64()
+	}
+	return t, nil
+}
+
+func tooMuch() error {
+	return refuse(RefuseForm, "the request has more than "+strconv.Itoa(maxPieces)+" messages, or as many tools")
+}
+
+// governors are the members of a request, and of Gemini's generation config, that
+// govern how it is counted.
+func (w *weigher) governors(m int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		switch name := string(w.name(m)); {
+		case governing[name]:
+			yield(m)
+		case name == "generationConfig" || name == "generation_config":
+			for g := range w.each(m) {
+				if governing[string(w.name(g))] && !yield(g) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // weigher hashes and weighs parts of a document.
@@ -128,18 +179,22 @@ type weigher struct {
 	image int64 // tokens of one
 	hash  maphash.Hash
 	size  size
-	// pictures: what looks like an image is one. In a tool's arguments and results
-	// it is only text.
-	pictures bool
+	// images: what is walked is of the conversation, which may have some.
+	images bool
+	// content: the value is where the protocol has what is said. In a tool's schema,
+	// arguments and results what looks like an image, or like a mark, is only text.
+	content bool
 	// turning: ids, proofs and thoughts are left out, which differ where the same
 	// is said again; and what is written goes to said.
 	turning bool
 	said    hash.Hash
 }
 
-func (w *weigher) piece(i int) piece {
+// piece is one part, of a member's.
+func (w *weigher) piece(member string, i int) piece {
 	w.hash.Reset()
-	w.size = size{fixed: frame}
+	_, _ = w.hash.WriteString(member + "\n")
+	w.size, w.content = size{frame: frame}, true
 	w.walk(i, i)
 	return piece{hash: w.hash.Sum64(), reply: w.isReply(i), size: w.size}
 }
@@ -191,9 +246,8 @@ func (w *weigher) write(p []byte) {
 }
 
 // changing are names of what clients and vendors change about a part that stays
-// the same: all of them where turns are compared, the first ones always.
+// the same, where turns are compared.
 var (
-	marking  = map[string]bool{"cache_control": true}
 	changing = map[string]bool{"id": true, "call_id": true, "tool_call_id": true, "tool_use_id": true, "status": true,
 		"signature": true, "encrypted_content": true, "thoughtSignature": true, "thought_signature": true,
 		"reasoning": true, "reasoning_content": true, "reasoning_details": true}
@@ -205,14 +259,27 @@ func (w *weigher) ignored(item, object, m int, name string) bool {
 	switch {
 	case w.kind(m) == 'n':
 		return true
-	case marking[name]:
-		return w.api == Messages || w.api == Chat // those of DashScope and OpenRouter have it, too
+	case name == "cache_control":
+		return (w.api == Messages || w.api == Chat) && w.content && w.isMark(m) // those of DashScope and OpenRouter have it, too
 	case w.turning:
 		return changing[name]
 	case w.api == Responses && object == item: // which a server that stores gives, and other clients leave out
 		return name == "id" || name == "status"
 	}
 	return false
+}
+
+// isMark reports whether a value says what to cache, and nothing else.
+func (w *weigher) isMark(m int) bool {
+	if w.kind(m) != '{' {
+		return false
+	}
+	for e := range w.each(m) {
+		if name := string(w.name(e)); w.kind(e) != '"' || len(w.raw(e)) > 16 || name != "type" && name != "ttl" && name != "scope" {
+			return false
+		}
+	}
+	return true
 }
 
 // walk hashes and weighs a value of an item. The weight is about that of the same
@@ -267,18 +334,26 @@ func (w *weigher) walkMember(item, object, m int) {
 		w.write(listEnds)
 	case w.kind(m) == '"' && w.isImage(object, m, name):
 		w.write(w.raw(m))
-		w.size.fixed += w.image
+		w.size.image += w.image
 	default:
-		pictures := w.pictures
-		w.pictures = pictures && !data[w.api][name]
+		content := w.content
+		w.content = content && contents[w.api][name]
 		w.walk(item, m)
-		w.pictures = pictures
+		w.content = content
 	}
+}
+
+// contents are the members on the way from an item to what is said in it.
+var contents = map[API]map[string]bool{
+	Chat:      {"content": true, "image_url": true},
+	Responses: {"content": true, "output": true},
+	Messages:  {"content": true, "source": true},
+	Gemini:    {"parts": true, "inlineData": true, "inline_data": true, "functionResponse": true, "function_response": true},
 }
 
 // isImage reports whether a string is an image in base64.
 func (w *weigher) isImage(object, m int, name string) bool {
-	if !w.pictures {
+	if !w.images || !w.content {
 		return false
 	}
 	switch name {

@@ -17,6 +17,7 @@ const (
 
 	saysKind
 	saysFinished
+	saysBlocked // and nothing was answered
 	saysErrorCode
 	saysErrorType
 )
@@ -91,7 +92,7 @@ var fields = map[API]map[string]field{
 		"usageMetadata.toolUsePromptTokenCount": countTool,
 		"usageMetadata.totalTokenCount":         countTotal,
 		"candidates.[].finishReason":            saysFinished,
-		"promptFeedback.blockReason":            saysFinished,
+		"promptFeedback.blockReason":            saysBlocked,
 		"error.status":                          saysErrorCode,
 	},
 }
@@ -101,7 +102,7 @@ type event struct {
 	counts
 	kind                 string
 	errorCode, errorType string
-	finished             bool
+	finished, blocked    bool
 }
 
 func newEvent() event {
@@ -119,8 +120,9 @@ func (e *event) set(f field, kind byte, text []byte) {
 	switch f {
 	case saysKind:
 		e.kind = string(text)
-	case saysFinished:
-		e.finished = e.finished || kind == '"' && len(text) > 0
+	case saysFinished, saysBlocked:
+		said := kind == '"' && len(text) > 0
+		e.finished, e.blocked = e.finished || said, e.blocked || said && f == saysBlocked
 	case saysErrorCode:
 		e.errorCode = string(text)
 	case saysErrorType:

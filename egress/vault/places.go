@@ -18,7 +18,7 @@ var usual = []string{
 	"X-Gitlab-Token", "X-Nuget-Apikey", "X-Jfrog-Art-Api", "X-Shopify-Access-Token", "Xi-Api-Key", "X-Rapidapi-Key", "X-Subscription-Token",
 	"X-Algolia-Api-Key", "Dd-Application-Key", "X-Sentry-Auth", "X-Ms-Authorization-Auxiliary", "X-Goog-Iam-Authorization-Token", "Apca-Api-Secret-Key",
 	// Whose account a request is for, besides its key.
-	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
+	"Openai-Organization", "Openai-Project", "X-Goog-User-Project", "Anthropic-Organization-Id", "Anthropic-Workspace-Id",
 }
 
 // usualParameters are those of queries, in lower case.
