@@ -155,6 +155,7 @@ type caged struct {
 	made   bool   // the key is made up: none was named
 	screen bool
 	update bool
+	shown  func() error // shows what is left of the agent's output; nil: nothing is
 }
 
 // wrap runs an agent, or explains what that would be.
@@ -170,7 +171,11 @@ func (a *app) wrap(cmd *cobra.Command, f *wrapFlags, agent string, args []string
 	if err != nil {
 		return err
 	}
-	return a.run(cmd.Context(), o, w, &runFlags{asJSON: f.asJSON, noReport: f.agentOutput && !c.screen})
+	err = a.run(cmd.Context(), o, w, &runFlags{asJSON: f.asJSON, noReport: f.agentOutput && !c.screen})
+	if c.shown != nil {
+		err = errors.Join(err, c.shown())
+	}
+	return err
 }
 
 // cage decides what is used. Everything that can be refused without reading a key is
@@ -461,8 +466,11 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 	if c.screen {
 		wo.Terminal = a.agentTerminal
 	}
-	if f.agentOutput {
-		wo.Output, wo.Errors = a.out, a.err
+	if f.agentOutput { // to a terminal only what draws nothing but text
+		var flushOut, flushErr func() error
+		wo.Output, flushOut = a.out.raw()
+		wo.Errors, flushErr = a.err.raw()
+		c.shown = func() error { return errors.Join(flushOut(), flushErr()) }
 	}
 	if w, err = wrap.New(wo); err != nil {
 		return o, nil, err
