@@ -83,7 +83,7 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 	case parent.Err() != nil && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Interrupted, interrupted, ""
 	case errors.Is(halted, errNoProgress) && out.Reason != Done:
-		out.Reason, out.Detail, out.Hint = NoProgress, errNoProgress.Error(), ""
+		out.Reason, out.Detail, out.Hint = NoProgress, errNoProgress.Error(), "where work is silent for long, --ttl gives the sandbox a longer life before it is renewed"
 	case notRenewed && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Failed, renewal.Error(), ""
 	case lost != nil, sandbox.KindOf(err) == sandbox.KindLost, out.Reason != Done && sandbox.KindOf(cause) == sandbox.KindLost:

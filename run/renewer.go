@@ -72,7 +72,7 @@ func (k *renewer) loop(ctx context.Context, stop context.CancelCauseFunc) {
 		if !k.sleep(ctx, due, changed) {
 			return
 		}
-		next, decision := k.current().Decide(time.Now(), k.progress.Since())
+		next, decision := k.current().Decide(time.Now(), k.r.o.Attended || k.progress.Since())
 		final = decision == budget.Final
 		switch decision {
 		case budget.ExpiredNoProgress:

@@ -45,10 +45,16 @@ func (e *ends) Renew(ctx context.Context, id string, until time.Time) (time.Time
 // lives has a worker work on a sandbox that lives on these terms.
 func lives(t *testing.T, l budget.Limits, terms budget.Terms, fail func(int) error, work func(context.Context, *run.Session, *tool.Set) run.Outcome) (*run.Report, *ends, error) {
 	t.Helper()
+	return livesAs(t, run.Options{Limits: l, Lease: terms}, fail, work)
+}
+
+func livesAs(t *testing.T, o run.Options, fail func(int) error, work func(context.Context, *run.Session, *tool.Set) run.Outcome) (*run.Report, *ends, error) {
+	t.Helper()
 	m := sandboxtest.NewMemory(sandboxtest.MemoryOptions{Dir: t.TempDir()})
 	defer m.Close()
 	e := &ends{Provider: m, begin: time.Now(), fail: fail}
-	rep, err := run.Do(t.Context(), run.Options{Task: "x", Provider: e, StateDir: t.TempDir(), Limits: l, Lease: terms},
+	o.Task, o.Provider, o.StateDir = "x", e, t.TempDir()
+	rep, err := run.Do(t.Context(), o,
 		worker(func(ctx context.Context, s *run.Session) (run.Outcome, error) {
 			set, err := s.Tools()
 			if err != nil {
@@ -120,6 +126,16 @@ func TestExpiresWithoutProgress(t *testing.T) {
 		}
 		if at := time.Since(e.begin); at < 17*minute || at > 18*minute {
 			t.Errorf("it ended after %v", at)
+		}
+	})
+}
+
+// Before whom a person sits, that one may think for as long as the run may take.
+func TestAttendedIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rep, e, err := livesAs(t, run.Options{Limits: budget.Long(), Attended: true}, nil, every(minute, func(int) string { return `{"command":"exit 1"}` }))
+		if err != nil || rep.Reason != run.OverBudget || rep.Brake.Limit != string(budget.LimitWallTime) || len(e.given) != 7 || e.given[6] != 123*minute {
+			t.Errorf("%s after %v: %v, %v", rep.Conclusion, e.tried, e.given, err)
 		}
 	})
 }

@@ -117,6 +117,9 @@ type Options struct {
 
 	// Telemetry makes spans and metrics of the run; nil makes none.
 	Telemetry *telemetry.Recorder
+	// Attended: a person sits before the work, at a terminal. Then the sandbox is
+	// renewed until the run's end also while nothing new comes out.
+	Attended bool
 
 	worker string // its fingerprint
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -153,6 +154,7 @@ type caged struct {
 	host   *inference.Host
 	key    string // the name of the secret; empty: there is none
 	made   bool   // the key is made up: none was named
+	unsent string // the variable with the vendor's key, which is not for another address
 	screen bool
 	update bool
 	shown  func() error // shows what is left of the agent's output; nil: nothing is
@@ -368,8 +370,13 @@ func (a *app) keyOf(c *caged, f *wrapFlags) error {
 	if len(names) == 0 || f.keyEnv != "" || f.secret != "" {
 		return nil
 	}
+	elsewhere := f.baseURL != "" && !sameHost(f.baseURL, c.vendor.Host)
 	for _, name := range names {
-		if a.env.get(name) != "" {
+		switch {
+		case a.env.get(name) == "":
+		case elsewhere: // a key that was found is not for another address than its vendor's
+			c.unsent = name
+		default:
 			s.Env = name
 			c.config.Secrets[c.key] = s
 			return nil
@@ -383,6 +390,12 @@ func (a *app) keyOf(c *caged, f *wrapFlags) error {
 	s.Env, c.made = made, true
 	c.config.Secrets[c.key] = s
 	return nil
+}
+
+// sameHost reports whether a URL is of a host, by TLS.
+func sameHost(text, host string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == "https" && strings.EqualFold(u.Hostname(), host) && (u.Port() == "" || u.Port() == "443")
 }
 
 // rates says what models of the chosen vendor cost.
@@ -479,7 +492,7 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 		Task: taskOf(c, masker), Provider: provider, Target: run.Target{Name: c.name, Spec: spec}, Secrets: a.secretsOf(c.config, c.target), Limits: c.limits,
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Output: checked.output,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: true, Approval: asks,
-		Telemetry: a.collector.record(), Metered: metered, Agent: info, Version: buildVersion().Version, Model: c.modelName(), PriceSource: source, ConfigHash: hash, Control: true,
+		Attended: c.screen, Telemetry: a.collector.record(), Metered: metered, Agent: info, Version: buildVersion().Version, Model: c.modelName(), PriceSource: source, ConfigHash: hash, Control: true,
 		Notices: c.notices(networkNotices(c.target.Network, asks, c.file.Config.Approval.Rules)),
 	}, w, nil
 }
@@ -492,7 +505,10 @@ func (c *caged) modelName() string {
 }
 
 func (c *caged) notices(list []string) []string {
-	if c.made {
+	switch {
+	case c.unsent != "":
+		list = append(list, fmt.Sprintf("the key in %[1]s is not sent to another address than its vendor's: requests carry one that is made up; --key-env %[1]s has it sent", c.unsent))
+	case c.made:
 		list = append(list, "no key was named: requests carry one that is made up")
 	}
 	return list

@@ -138,7 +138,7 @@ targets:
 
 # The brakes. Whatever stops a run names the flag that raises it.
 limits:
-  preset: standard        # or quick, long
+  # preset: standard      # or quick, long; rein wrap starts from wrap
   # call_timeout: 60s     # of a command that asks for no timeout
   # max_call_timeout: 2m  # the most it may ask for
   # output_bytes: 16KiB
