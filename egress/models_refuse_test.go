@@ -219,8 +219,9 @@ func TestModelsRefuse(t *testing.T) {
 		{"another key", "POST", chatPath, pinged, []string{"Authorization", "Bearer " + foreign}, "vault.foreign"},
 		{"another key beside", "POST", chatPath, pinged, []string{"X-Api-Key", foreign}, "vault.foreign"},
 		{"another key in the query", "POST", chatPath + "?key=" + foreign, pinged, nil, "vault.foreign"},
-		{"the placeholder in the body", "POST", chatPath, strings.Replace(pinged, "p\\u0069ng", m.placeholder, 1), nil, "vault.leak"},
-		{"the placeholder beside a packed body", "POST", chatPath, commented(t, pinged, m.placeholder), []string{"Content-Encoding", "gzip"}, "vault.leak"},
+		{"another's placeholder in the body", "POST", chatPath, strings.Replace(pinged, "p\\u0069ng", m.elsewhere, 1), nil, "vault.leak"},
+		{"another's placeholder beside a packed body", "POST", chatPath, commented(t, pinged, m.elsewhere), []string{"Content-Encoding", "gzip"}, "vault.leak"},
+		{"another's placeholder as the key", "POST", chatPath, pinged, []string{"Authorization", "Bearer " + m.elsewhere}, "vault.leak"},
 		{"the placeholder in the query", "POST", chatPath + "?a=" + m.placeholder, pinged, nil, "vault.leak"},
 	} {
 		for _, route := range []string{throughDoor, throughTLS} {
@@ -242,6 +243,30 @@ func TestModelsRefuse(t *testing.T) {
 		}
 	}
 	m.meter.wait(t, 0)
+}
+
+// Who prints an environment tells the model its own placeholder, which is worth
+// nothing there: it passes as it is.
+func TestModelsHearTheirOwnPlaceholder(t *testing.T) {
+	t.Parallel()
+	v := &vendor{}
+	m := meteredTo(t, v, "", nil)
+	body := strings.Replace(pinged, "p\\u0069ng", "KEY="+m.placeholder, 1)
+	for _, route := range []string{throughDoor, throughTLS} {
+		if res, text := m.post(t, route+chatPath, body); res.StatusCode != 200 {
+			t.Errorf("%s: %s: %s", route, res.Status, text)
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, b := range v.body {
+		if !strings.Contains(string(b), "KEY="+m.placeholder) || strings.Contains(string(b), modelKey) || v.asked[i].Header.Get("Authorization") != "Bearer "+modelKey {
+			t.Errorf("%v: %s", v.asked[i].Header, b)
+		}
+	}
+	if len(v.body) != 2 {
+		t.Errorf("%d requests came", len(v.body))
+	}
 }
 
 // A host of models is reached in no other way.

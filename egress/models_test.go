@@ -113,6 +113,7 @@ type metered struct {
 	rec         *records
 	meter       *budgets
 	placeholder string
+	elsewhere   string // that of a key which is for another host
 	client      *http.Client // that trusts the gateway
 	trust       *x509.CertPool
 }
@@ -134,7 +135,8 @@ func meteredTo(t testing.TB, h http.Handler, upstream string, change func(*egres
 	use := vault.Binding{Host: modelName, As: vault.Bearer}
 	apiKey := vault.Binding{Host: modelName, As: vault.Header, Name: "X-Api-Key"}
 	google := vault.Binding{Host: modelName, As: vault.Header, Name: "X-Goog-Api-Key"}
-	v, faults := vault.New(vault.Key{1}, []vault.Secret{{Name: "key", Value: secret.New("key", modelKey), Variable: "KEY", Use: []vault.Binding{use, apiKey, google}}})
+	v, faults := vault.New(vault.Key{1}, []vault.Secret{{Name: "key", Value: secret.New("key", modelKey), Variable: "KEY", Use: []vault.Binding{use, apiKey, google}},
+		{Name: "elsewhere", Value: secret.New("elsewhere", "sk-proj-elsewhereABCDEFGHIJKLMNOPQRSTUVWX0123456789"), Variable: "ELSEWHERE", Use: []vault.Binding{{Host: "elsewhere.example.com", As: vault.Bearer}}}})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -143,7 +145,7 @@ func meteredTo(t testing.TB, h http.Handler, upstream string, change func(*egres
 	if change != nil {
 		change(&o)
 	}
-	m.placeholder = v.Environment()["KEY"]
+	m.placeholder, m.elsewhere = v.Environment()["KEY"], v.Environment()["ELSEWHERE"]
 	m.ns, m.gateway, m.rec = owned(t, o)
 	m.trust = x509.NewCertPool()
 	m.trust.AppendCertsFromPEM(authority.PEM())

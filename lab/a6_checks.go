@@ -244,14 +244,18 @@ func (c *cage) spend(ctx context.Context, b caged) bool {
 
 // judgeVendor asks the vendor what it was sent.
 func (c *cage) judgeVendor(boxes ...caged) {
-	c.step("control: the vendors", "they were sent keys by calls of their own alone, and neither a placeholder nor another's key", func() (string, bool) {
+	c.step("control: the vendors", "they were sent keys by calls of their own alone, and neither another's key nor a placeholder but their own in what was said", func() (string, bool) {
 		arrived, _ := c.vendor.all()
 		keys := 0
 		for _, a := range arrived {
 			fault := ""
 			for _, b := range boxes {
-				for _, p := range b.placeholders {
-					if strings.Contains(a.text, p) {
+				for at, p := range b.placeholders {
+					text := a.text
+					if at == a.at { // it may be told what the agent has printed
+						text = a.text[:a.body]
+					}
+					if strings.Contains(text, p) {
 						fault = "a placeholder"
 					}
 				}

@@ -44,6 +44,8 @@ type vendor struct {
 type arrival struct {
 	line string // method and path
 	text string // the whole, as it came
+	body int    // where in text the body begins
+	at   string // the vendor's host
 	key  bool   // it had the key
 }
 
@@ -61,7 +63,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	others := v.agent != nil && r.Header.Get(leak.ProbeField) == ""
 	asks := good && !others && r.Method == http.MethodPost
 	v.mu.Lock()
-	v.arrived = append(v.arrived, arrival{line: r.Method + " " + r.URL.RequestURI(), text: string(head) + string(body), key: good})
+	v.arrived = append(v.arrived, arrival{line: r.Method + " " + r.URL.RequestURI(), text: string(head) + string(body), body: len(head), at: at, key: good})
 	if asks {
 		v.models++
 	}

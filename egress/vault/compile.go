@@ -22,7 +22,8 @@ type Vault struct {
 	secrets []*held
 	hosts   map[Target][]*bound
 
-	placeholders *secret.Masker // finds placeholders, in the forms secret.Masker knows
+	placeholders *secret.Masker            // finds placeholders, in the forms secret.Masker knows
+	strange      map[Target]*secret.Masker // finds those of secrets that are not bound to a target
 	values       *secret.Masker // finds values
 
 	mu sync.RWMutex // of held.value
@@ -63,6 +64,15 @@ func New(key Key, secrets []Secret) (*Vault, []Fault) {
 	}
 	if len(faults) > 0 {
 		return nil, faults
+	}
+	v.strange = map[Target]*secret.Masker{}
+	for to, bindings := range v.hosts {
+		v.strange[to] = secret.NewMasker()
+		for _, h := range v.secrets {
+			if !slices.ContainsFunc(bindings, func(b *bound) bool { return b.of == h }) {
+				v.strange[to].Add(secret.New(h.name, h.placeholder))
+			}
+		}
 	}
 	return v, nil
 }

@@ -15,7 +15,8 @@ import (
 // Grant is what a request that may pass is given. A nil one gives nothing.
 type Grant struct {
 	vault *Vault
-	bound bool // secrets are bound to the target
+	to    Target
+	bound bool // secrets are bound to it
 
 	header      http.Header // fields to set; nil values are taken out
 	path, query *string     // in their raw forms, when they change
@@ -51,7 +52,7 @@ func (v *Vault) Judge(to Target, r *http.Request, path string) (*Grant, error) {
 	if v == nil {
 		return nil, nil
 	}
-	q := &request{vault: v, to: to, header: r.Header.Clone(), path: path, grant: &Grant{vault: v, header: http.Header{}}}
+	q := &request{vault: v, to: to, header: r.Header.Clone(), path: path, grant: &Grant{vault: v, to: to, header: http.Header{}}}
 	if r.URL.RawQuery != "" {
 		q.query = strings.Split(r.URL.RawQuery, "&")
 	}

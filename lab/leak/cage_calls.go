@@ -116,7 +116,7 @@ func (a Aim) modelPlaceholders() (list []way) {
 	key := c.host.Placeholder
 	no := []Outcome{leaked}
 	in := func(name, text string) {
-		list = append(list, a.every("the placeholder in a body, "+name, no, c.inquiry(c.note(text)))...)
+		list = append(list, a.every("the placeholder in what its own vendor is told, "+name, []Outcome{Welcome}, c.inquiry(c.note(text)))...)
 	}
 	in("as it is", key)
 	in("in base64", base64.StdEncoding.EncodeToString([]byte(key)))
