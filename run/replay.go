@@ -52,9 +52,9 @@ func Replay(ctx context.Context, dir, head string, o Options, w Resumer) (*Repla
 	}
 	switch {
 	case !rec.start.Transcript:
-		return nil, &ResumeError{RunID: rec.runID, Reason: "it kept no transcript (--no-transcript), so what was said is not known"}
+		return nil, &ResumeError{RunID: rec.runID, what: "replayed", Reason: "it kept no transcript (--no-transcript), so what was said is not known"}
 	case rec.created == nil || !rec.worked():
-		return nil, &ResumeError{RunID: rec.runID, Reason: "its work had not begun, so there is nothing to replay"}
+		return nil, &ResumeError{RunID: rec.runID, what: "replayed", Reason: "its work had not begun, so there is nothing to replay"}
 	}
 	o.ID, o.TraceID, o.Events = rec.runID, rec.traceID, nil
 	r := &runner{o: o, dir: dir, started: rec.begun, finished: make(chan struct{})}
@@ -78,6 +78,16 @@ func Replay(ctx context.Context, dir, head string, o Options, w Resumer) (*Repla
 	return res, nil
 }
 
+// Replayable says why the run that ended with rep cannot be replayed, if it cannot:
+// *ResumeError.
+func Replayable(rep *Report) error {
+	if rep.Agent == nil {
+		return nil
+	}
+	return &ResumeError{RunID: rep.RunID, what: "replayed", Reason: "its agent, " + rep.Agent.Name + ", is a program of others: what it decided is not on record, only its requests and its end",
+		hint: "rein runs report " + rep.RunID + " says what they were"}
+}
+
 // verified reads the record of a run whose audit log is as it was written.
 func verified(dir, head string) (*record, error) {
 	f, err := os.Open(filepath.Join(dir, AuditFile))
@@ -89,7 +99,7 @@ func verified(dir, head string) (*record, error) {
 		return nil, err
 	}
 	if !v.OK() && v.State != audit.Torn {
-		return nil, &ResumeError{Reason: "its audit log was altered: " + v.Reason, hint: "rein runs verify says more"}
+		return nil, &ResumeError{what: "replayed", Reason: "its audit log was altered: " + v.Reason, hint: "rein runs verify says more"}
 	}
 	return readRecord(dir)
 }

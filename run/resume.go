@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,13 +22,15 @@ type ResumeError struct {
 	RunID  string
 	Reason string
 	hint   string
+	what   string // that cannot be done; empty: to go on with it
 }
 
 func (e *ResumeError) Error() string {
+	what := " cannot be " + cmp.Or(e.what, "taken up") + ": "
 	if e.RunID == "" {
-		return "the run cannot be taken up: " + e.Reason
+		return "the run" + what + e.Reason
 	}
-	return "run " + e.RunID + " cannot be taken up: " + e.Reason
+	return "run " + e.RunID + what + e.Reason
 }
 
 // Hint says what to do instead.

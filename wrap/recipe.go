@@ -72,6 +72,8 @@ type Vendor struct {
 	Host  string           `yaml:"host" json:"host"`
 	Base  string           `yaml:"base,omitempty" json:"base,omitempty"`
 	Calls []inference.Call `yaml:"calls" json:"calls"`
+	// Model is asked instead of the recipe's, which is one of the first vendor's.
+	Model string `yaml:"model,omitempty" json:"model,omitempty"`
 	// Route is how the agent reaches it: "door" or "tls".
 	Route Route `yaml:"route" json:"route"`
 	// KeyEnv are the variables of the host that usually have the key, the first that

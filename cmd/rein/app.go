@@ -38,6 +38,7 @@ type app struct {
 	providerKeys []secret.Value // those read so far
 	minted       minting        // those that are to be withdrawn
 	layers       []*layer.Layer // in use
+	flagKey      string         // the secret that flags name, if one is
 	screen       bool           // the terminal is an agent's
 }
 

@@ -43,7 +43,7 @@ func (a *app) modelServerCommand() *cobra.Command {
 			}
 			var key secret.Value
 			if keyEnv != "" {
-				if key, err = a.readKey(cmd.Context(), "model-server", config.Key{Env: keyEnv}); err != nil {
+				if key, err = a.readFrom(cmd.Context(), "model-server", flagged("--key-env"), config.Secret{Env: keyEnv}, false); err != nil {
 					return err
 				}
 			}

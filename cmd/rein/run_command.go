@@ -324,6 +324,7 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 		}
 		return err
 	}
+	told := err
 	switch {
 	case f.noReport:
 	case f.asJSON:
@@ -331,7 +332,10 @@ func (a *app) run(ctx context.Context, o run.Options, w run.Worker, f *runFlags)
 	default:
 		err = errors.Join(err, a.writeReport(report))
 	}
-	a.sayEnd(report, masked(o.Masker, err))
+	if !readerGone(err) { // who has all it wanted need not be told so instead of the end
+		told = err
+	}
+	a.sayEnd(report, masked(o.Masker, told))
 	fmt.Fprintf(a.err, "audit head %s\n", audit.Head(report.AuditHead))
 	if report.ExitCode == 0 && err != nil {
 		return exitStatus(exitFailure)

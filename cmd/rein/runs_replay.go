@@ -29,6 +29,9 @@ func (a *app) runsReplayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := run.Replayable(rep); err != nil {
+				return err
+			}
 			a.keyless = true
 			o, w, _, err := a.begun(cmd.Context(), dir)
 			if err != nil {

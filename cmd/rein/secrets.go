@@ -35,11 +35,24 @@ func (a *app) readKey(ctx context.Context, name string, k config.Key) (secret.Va
 
 // readSecret is readKey of what the configuration has under another key.
 func (a *app) readSecret(ctx context.Context, name, under string, k config.Key) (secret.Value, error) {
-	return a.readFrom(ctx, name, under, config.Secret{Env: k.Env, File: k.File, Command: k.Command}, false)
+	return a.readFrom(ctx, name, configured(under), config.Secret{Env: k.Env, File: k.File, Command: k.Command}, false)
+}
+
+// naming is where a user says where a secret is, in the words of hints.
+type naming struct{ another, file string }
+
+// configured is a secret that the configuration has under a key.
+func configured(under string) naming {
+	return naming{"name another place under " + under + " in the configuration", "check the path under file: in the configuration"}
+}
+
+// flagged is a secret that flags name.
+func flagged(flags string) naming {
+	return naming{"name another with " + flags, "check the path of --key-file"}
 }
 
 // readFrom reads a secret. alone: nobody may be asked anything.
-func (a *app) readFrom(ctx context.Context, name, under string, s config.Secret, alone bool) (secret.Value, error) {
+func (a *app) readFrom(ctx context.Context, name string, n naming, s config.Secret, alone bool) (secret.Value, error) {
 	k := s.Key()
 	var text string
 	switch {
@@ -48,13 +61,13 @@ func (a *app) readFrom(ctx context.Context, name, under string, s config.Secret,
 	case k.Env != "":
 		text = a.env.get(k.Env)
 		if text == "" {
-			return secret.Value{}, usage("export "+k.Env+"=..., or name another place under "+under+" in the configuration",
+			return secret.Value{}, usage("export "+k.Env+"=..., or "+n.another,
 				"no key for %s: the environment variable %s is not set", name, k.Env)
 		}
 	case k.File != "":
 		var err error
 		if text, err = readKeyFile(k.File); err != nil {
-			return secret.Value{}, usage(hintOr(err, "check the path under file: in the configuration"), "no key for %s: %s", name, err)
+			return secret.Value{}, usage(hintOr(err, n.file), "no key for %s: %s", name, err)
 		}
 	case len(k.Command) > 0:
 		var err error
@@ -158,7 +171,11 @@ func (a *app) vaultSecrets(ctx context.Context, c config.Config, t config.Target
 
 // vaultSecret reads one secret that sandboxes have placeholders of.
 func (a *app) vaultSecret(ctx context.Context, c config.Config, name string, alone bool) (secret.Value, error) {
-	return a.readFrom(ctx, name, "secrets: "+name+":", c.Secrets[name], alone)
+	n := configured("secrets: " + name + ":")
+	if name == a.flagKey {
+		n = flagged(keyFlags)
+	}
+	return a.readFrom(ctx, name, n, c.Secrets[name], alone)
 }
 
 // secretsOf is where a run has its secrets from.
@@ -171,11 +188,19 @@ func (a *app) secretsOf(c config.Config, t config.Target) run.Secrets {
 	}
 	return run.Secrets{Refresh: refresh, Revoke: a.minted.withdraw, RevokeOne: a.minted.withdrawOne, Read: func(ctx context.Context, name string) (secret.Value, error) {
 		if c.Secrets[name].Env != "" {
-			return secret.Value{}, usage("rein runs rotate --stdin, or name a file: or command: in the configuration",
+			return secret.Value{}, usage(a.rotated(name),
 				"the secret %s is of the environment variable %s, which is the same for as long as rein runs", name, c.Secrets[name].Env)
 		}
 		return a.vaultSecret(ctx, c, name, true)
 	}}
+}
+
+// rotated is how a secret that a variable has can be another while rein runs.
+func (a *app) rotated(name string) string {
+	if name == a.flagKey {
+		return "rein runs rotate --stdin, or begin with --key-file"
+	}
+	return "rein runs rotate --stdin, or name a file: or command: in the configuration"
 }
 
 // secrets are those of a target, and the masker that knows them and more.
@@ -210,7 +235,7 @@ func (a *app) masker(ctx context.Context, c config.Config, more ...secret.Value)
 	// Also those of sandboxes that others have made, where reading them makes nothing.
 	for _, name := range slices.Sorted(maps.Keys(c.Secrets)) {
 		if k := c.Secrets[name]; len(k.Command) == 0 {
-			if v, err := a.readFrom(ctx, name, "", k, true); err == nil {
+			if v, err := a.readFrom(ctx, name, naming{}, k, true); err == nil {
 				m.Add(v)
 			}
 		}

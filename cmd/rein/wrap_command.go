@@ -2,11 +2,9 @@ package main
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -183,8 +181,14 @@ func (a *app) wrap(cmd *cobra.Command, f *wrapFlags, agent string, args []string
 // cage decides what is used. Everything that can be refused without reading a key is
 // refused here.
 func (a *app) cage(cmd *cobra.Command, f *wrapFlags, agent string, args []string) (*caged, error) {
+	if f.noWorkspace && cmd.Flags().Changed("workspace") {
+		return nil, usage("leave one of them out", "--no-workspace copies nothing in, and --workspace %s does", f.workspace)
+	}
 	dir, err := f.workspaceOf()
 	if err != nil {
+		return nil, err
+	}
+	if err := checkBaseURL(f.baseURL); err != nil {
 		return nil, err
 	}
 	if f.agentOutput && f.asJSON {
@@ -192,7 +196,7 @@ func (a *app) cage(cmd *cobra.Command, f *wrapFlags, agent string, args []string
 	}
 	c := &caged{args: args, update: f.update}
 	if c.file, err = a.load(dir); err != nil {
-		return nil, err
+		return nil, tooWide(err)
 	}
 	if c.name, c.target, err = resolveTarget(c.file.Config, f.place); err != nil {
 		return nil, err
@@ -279,10 +283,9 @@ func (c *caged) choose(f *wrapFlags) error {
 		}
 		c.vendor.Variables = []string{c.login.Variable} // a key besides would be used first
 	}
-	if c.model = cmp.Or(f.model, c.recipe.Model); c.model == "" {
-		return usage("--model NAME", "which model?")
-	}
-	return nil
+	var err error
+	c.model, err = c.modelOf(f)
+	return err
 }
 
 // bind makes the key a secret of the target, and the vendor's host one that is
@@ -295,6 +298,9 @@ func (c *caged) bind(f *wrapFlags) error {
 	v := c.vendor
 	c.host = &inference.Host{Name: v.Host, Base: v.Base, Upstream: f.baseURL, Calls: v.Calls,
 		Rules: inference.Rules{Models: append([]string{c.model}, f.models...), Hosted: f.hosted, URLs: f.urls, Dearer: f.dearer, Members: f.members}}
+	for i, m := range c.host.Rules.Models {
+		c.host.Rules.Models[i] = c.bare(f, m)
+	}
 	source, err := c.source(f)
 	if err != nil {
 		return err
@@ -323,79 +329,6 @@ func (c *caged) bind(f *wrapFlags) error {
 	c.config.Secrets[c.key] = source
 	c.target.Secrets = append(slices.Clone(c.target.Secrets), c.key)
 	return nil
-}
-
-// modelKey names the key of a model, where nobody else does.
-const modelKey = "model-key"
-
-// source is where the key is from.
-func (c *caged) source(f *wrapFlags) (config.Secret, error) {
-	given := 0
-	for _, s := range []string{f.keyEnv, f.keyFile, f.secret} {
-		if s != "" {
-			given++
-		}
-	}
-	c.key = modelKey
-	switch {
-	case given > 1:
-		return config.Secret{}, usage("name one of --key-env, --key-file and --secret", "there are %d keys", given)
-	case f.keyFile != "":
-		return config.Secret{File: f.keyFile}, nil
-	case f.keyEnv != "":
-		return config.Secret{Env: f.keyEnv}, nil
-	case f.secret != "":
-		s, ok := c.file.Config.Secrets[f.secret]
-		if !ok {
-			return s, usage(config.DidYouMean(f.secret, slices.Sorted(maps.Keys(c.file.Config.Secrets))), "no secret %q in the configuration", f.secret)
-		}
-		if slices.Contains(c.target.Secrets, f.secret) {
-			return s, usage("take it out of secrets: of the target", "the secret %s is given to other requests, too", f.secret)
-		}
-		c.key = f.secret
-		return s, nil
-	}
-	names := c.vendor.KeyEnv
-	if c.login != nil {
-		names = c.login.KeyEnv
-	}
-	return config.Secret{Env: strings.Join(names, " ")}, nil // of which the first that is set: see keyOf
-}
-
-// keyOf settles on the variable that has the key. Where there is none, and the model
-// is at an address of the user's, a key is made up.
-func (a *app) keyOf(c *caged, f *wrapFlags) error {
-	s := c.config.Secrets[c.key]
-	names := strings.Fields(s.Env)
-	if len(names) == 0 || f.keyEnv != "" || f.secret != "" {
-		return nil
-	}
-	elsewhere := f.baseURL != "" && !sameHost(f.baseURL, c.vendor.Host)
-	for _, name := range names {
-		switch {
-		case a.env.get(name) == "":
-		case elsewhere: // a key that was found is not for another address than its vendor's
-			c.unsent = name
-		default:
-			s.Env = name
-			c.config.Secrets[c.key] = s
-			return nil
-		}
-	}
-	if f.baseURL == "" {
-		return usage("export "+names[0]+"=..., or name another place with --key-env, --key-file or --secret", "no key for %s: %s is not set", c.recipe.Name, strings.Join(names, " or "))
-	}
-	const made = "REIN_NO_KEY" // of no environment but this one
-	a.env[made] = "sk-none-" + rand.Text() + rand.Text()
-	s.Env, c.made = made, true
-	c.config.Secrets[c.key] = s
-	return nil
-}
-
-// sameHost reports whether a URL is of a host, by TLS.
-func sameHost(text, host string) bool {
-	u, err := url.Parse(text)
-	return err == nil && u.Scheme == "https" && strings.EqualFold(u.Hostname(), host) && (u.Port() == "" || u.Port() == "443")
 }
 
 // rates says what models of the chosen vendor cost.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,8 +19,10 @@ import (
 
 // explained is what "rein wrap AGENT --explain" says.
 type explained struct {
-	Agent   string `json:"agent"`
-	Title   string `json:"title,omitempty"`
+	Agent string `json:"agent"`
+	Title string `json:"title,omitempty"`
+	// Recipe is the file that it is read from, and what that replaces; empty: built in.
+	Recipe  string `json:"recipe,omitempty"`
 	Install string `json:"install"`
 	Command string `json:"command"`
 
@@ -61,10 +64,10 @@ func explain(c *caged, f *wrapFlags) (*explained, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &explained{Agent: r.Name, Title: r.Title, Install: "none: the sandbox has it", Host: c.host, Model: c.model,
+	e := &explained{Agent: r.Name, Title: r.Title, Recipe: origin(r), Install: "none: the sandbox has it", Host: c.host, Model: c.model,
 		Network: compiled.Summary(), OwnSandbox: r.OwnSandbox, Notes: r.Notes}
 	if r.Install != nil && !f.noInstall {
-		e.Install = fmt.Sprintf("%s %s from npm, in a sandbox of its own that reaches the registry and nothing else", r.Install.Package, cmp.Or(r.Install.Version, "(newest)"))
+		e.Install = installation(*r.Install, c.config.Agents)
 	}
 	mode := r.Headless
 	if c.screen {
@@ -99,6 +102,33 @@ func explain(c *caged, f *wrapFlags) (*explained, error) {
 	return e, nil
 }
 
+// origin is where a recipe is from; empty: it is built in, or none is needed.
+func origin(r wrap.Recipe) string {
+	if r.From == "" || r.Replaces == "" {
+		return r.From
+	}
+	return r.From + ", which replaces " + r.Replaces
+}
+
+// installation says where an agent's package is from, and what is reached for it.
+func installation(i wrap.Install, of config.Agents) string {
+	reached := "the registry"
+	for _, more := range of.Allow {
+		reached += ", " + more
+	}
+	return fmt.Sprintf("%s %s from %s, in a sandbox of its own that reaches %s and nothing else",
+		i.Package, cmp.Or(i.Version, "(newest)"), cmp.Or(of.Registry, "npm"), reached)
+}
+
+// tooWide adds to the hint about a workspace that has the configuration in it, which
+// the current directory is when none is named.
+func tooWide(err error) error {
+	if e, ok := errors.AsType[*config.PlaceError](err); ok && e.Hint == config.TooWide {
+		return withHint(err, config.TooWide+", and --no-workspace copies none")
+	}
+	return err
+}
+
 func vendorOf(c *caged) wrap.Vendor {
 	if c.vendor == nil {
 		return wrap.Vendor{}
@@ -119,16 +149,18 @@ func (e *explained) vendor(c *caged, f *wrapFlags) {
 		e.Route += "; requests are sent to " + f.baseURL
 	}
 	s := c.config.Secrets[c.key]
-	from := "none is named"
+	from := "from none that is named"
 	switch {
+	case f.keyEnv+f.keyFile+f.secret == "" && c.elsewhere(f):
+		from = "made up: the vendor's is not sent to another address unless it is named with --key-env or --key-file"
 	case s.Env != "":
-		from = "the variable " + strings.Join(strings.Fields(s.Env), " or ") + " of this host"
+		from = "from the variable " + strings.Join(strings.Fields(s.Env), " or ") + " of this host"
 	case s.File != "":
-		from = "the file " + s.File
+		from = "from the file " + s.File
 	case len(s.Command) > 0:
-		from = "the command " + s.Command[0]
+		from = "from the command " + s.Command[0]
 	}
-	e.Key = fmt.Sprintf("from %s; put into requests as %s, and nowhere inside", from, formOf(s))
+	e.Key = fmt.Sprintf("%s; put into requests as %s, and nowhere inside", from, formOf(s))
 	for _, l := range v.Logins {
 		text := l.Name
 		if l.Refused != "" {
@@ -161,6 +193,7 @@ func (e *explained) write(w io.Writer) {
 		}
 	}
 	row("agent", strings.TrimSuffix(e.Agent+", "+e.Title, ", "))
+	row("recipe", e.Recipe)
 	row("installed", e.Install)
 	row("command", e.Command)
 	row("vendor", e.Vendor)
@@ -189,15 +222,27 @@ func (e *explained) write(w io.Writer) {
 	rows("note", e.Notes)
 }
 
-// listAgents prints the recipes that are known.
+// listAgents prints the recipes that are known, also where others are at fault.
 func (a *app) listAgents(f *wrapFlags) error {
 	all, err := wrap.Recipes(a.env.recipeDirs()...)
-	if err != nil {
+	faults, ok := errors.AsType[*wrap.Error](err)
+	if err != nil && !ok {
 		return err
 	}
+	print := a.printAgents
 	if f.asJSON {
-		return a.printJSON(all)
+		print = func(all []wrap.Recipe) error { return a.printJSON(all) }
 	}
+	if err := print(all); err != nil && (faults == nil || !readerGone(err)) {
+		return err
+	}
+	if faults != nil {
+		return usage(faults.Hint(), "%s", faults)
+	}
+	return nil
+}
+
+func (a *app) printAgents(all []wrap.Recipe) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AGENT\tTITLE\tPACKAGE\tVENDORS\tTERMINAL")
 	for _, r := range all {
@@ -214,5 +259,13 @@ func (a *app) listAgents(f *wrapFlags) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Name, r.Title, pkg, cmp.Or(strings.Join(vendors, ", "), "-"), terminal)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.From != "" {
+			fmt.Fprintf(a.out, "%s is from %s\n", r.Name, cleanLine(origin(r)))
+		}
+	}
+	return nil
 }

@@ -71,6 +71,9 @@ func Load(p Places) (*File, error) {
 // lies, who owns it or what it is.
 type PlaceError struct{ Path, Reason, Hint string }
 
+// TooWide is the hint about a workspace that has the place of the configuration in it.
+const TooWide = "--workspace DIR names a directory without it"
+
 func (e *PlaceError) Error() string {
 	return fmt.Sprintf("configuration %s: %s", e.Path, e.Reason)
 }
@@ -126,8 +129,11 @@ func (p Places) trusted(path, real string) error {
 		for _, file := range []string{named, real} {
 			for _, dir := range spellings(w) {
 				if within(dir, file) {
-					return &PlaceError{path, "it lies in the workspace " + w + ", and nothing there is trusted",
-						"keep the configuration outside, such as in ~/.config/rein/config.yaml"}
+					hint := "keep the configuration outside, such as in ~/.config/rein/config.yaml"
+					if path != p.Explicit { // it is where it belongs
+						hint = TooWide
+					}
+					return &PlaceError{path, "it lies in the workspace " + w + ", and nothing there is trusted", hint}
 				}
 				if path != p.Explicit && within(filepath.Dir(file), dir) {
 					return &PlaceError{path, "it lies above the workspace " + w + ", where rein reads no configuration",
