@@ -113,7 +113,7 @@ type metered struct {
 	rec         *records
 	meter       *budgets
 	placeholder string
-	elsewhere   string // that of a key which is for another host
+	elsewhere   string       // that of a key which is for another host
 	client      *http.Client // that trusts the gateway
 	trust       *x509.CertPool
 }

@@ -15,7 +15,7 @@ var blocks = map[API][]string{
 	Responses: {"message", "reasoning", "agent_message", "function_call", "function_call_output", "custom_tool_call",
 		"custom_tool_call_output", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
 		"apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output", "tool_search_call",
-		"tool_search_output", "additional_tools", "configuration_update", "compaction", "compaction_summary",
+		"tool_search_output", "additional_tools", "compaction", "compaction_summary",
 		"compaction_trigger", "context_compaction", "input_text", "output_text", "input_image", "input_file",
 		"input_audio", "refusal", "summary_text", "reasoning_text", "text", "encrypted_content", "computer_screenshot"},
 	Messages: {"text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result",
@@ -60,7 +60,7 @@ const (
 var meanings = map[string]meaning{
 	"fileid": kept, "fileids": kept, "vectorstoreids": kept, "containerid": kept, "audio": kept, "previousresponseid": kept,
 	"url": place, "uri": place, "fileuri": place, "gcsuri": place, "fileurl": place, "imageurl": place, "videourl": place,
-	"audiourl": place, "serverurl": place, "data": thing, "filedata": thing,
+	"audiourl": place, "serverurl": place, "data": thing, "filedata": thing, "image": thing, "video": thing,
 	"cachecontrol": caching, "tools": toolList, "tool": oneTool, "parts": pieces,
 	"content": holding, "output": holding,
 }
@@ -135,7 +135,7 @@ func (j *judge) block(i int) error {
 	switch {
 	case err != nil:
 		return err
-	case j.out.API == Responses && kind == "" && j.member(i, "role") == 0 && j.member(i, "id") != 0:
+	case j.out.API == Responses && j.keptItem(i, kind):
 		return refuse(RefuseHosted, "the conversation refers to an item that the vendor keeps")
 	case kind == "" || listed(blocks[j.out.API], kind):
 		return j.conversation(i)
@@ -210,4 +210,28 @@ func taken(text []byte, most int) string {
 		}
 	}
 	return b.String()
+}
+
+// keptItem reports whether an item of Responses has an id and nothing of its own: the
+// vendor may take the one that it keeps under that id.
+func (j *judge) keptItem(i int, kind string) bool {
+	if j.member(i, "id") == 0 {
+		return false
+	}
+	own := []string{"content", "encrypted_content", "summary"}
+	switch kind {
+	case "", "message":
+		own = own[:1]
+	case "reasoning":
+	case "compaction", "compaction_summary", "context_compaction":
+		own = own[1:2]
+	default:
+		return false
+	}
+	for _, name := range own {
+		if m := j.member(i, name); m != 0 && !j.nothing(m) && !j.is(m, "") {
+			return false
+		}
+	}
+	return true
 }

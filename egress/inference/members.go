@@ -34,7 +34,7 @@ var members = map[API]map[string]rule{
 		"service_tier": (*judge).tier, "background": hosted, "context_management": hosted, "conversation": hosted,
 		"previous_response_id": hosted, "prompt": hosted, "moderation": hosted,
 
-		"access_programs": nil, "client_metadata": nil, "image": nil, "include": nil,
+		"access_programs": nil, "client_metadata": nil, "image": (*judge).conversation, "include": nil,
 		"max_tool_calls": nil, "metadata": nil, "parallel_tool_calls": nil, "prompt_cache_key": nil,
 		"prompt_cache_options": nil, "prompt_cache_retention": nil, "reasoning": nil, "safety_identifier": nil,
 		"store": nil, "stream_options": nil, "temperature": nil, "text": nil, "tool_choice": nil,

@@ -24,7 +24,7 @@ type Vault struct {
 
 	placeholders *secret.Masker            // finds placeholders, in the forms secret.Masker knows
 	strange      map[Target]*secret.Masker // finds those of secrets that are not bound to a target
-	values       *secret.Masker // finds values
+	values       *secret.Masker            // finds values
 
 	mu sync.RWMutex // of held.value
 
