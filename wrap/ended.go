@@ -38,6 +38,9 @@ const (
 	NoVendor   FailureKind = "vendor"      // the model's API could not be had
 	NoModel    FailureKind = "model"       // the vendor knows no such model, or it may not be asked
 	Other      FailureKind = "other"
+	// Quota is Spent where the gateway refused nothing: the vendor's own. No reader
+	// returns it.
+	Quota FailureKind = "quota"
 )
 
 // Activity is one thing an agent tells of while it works, for the progress that is

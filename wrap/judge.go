@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -27,6 +28,9 @@ func (w *worker) ended(ctx context.Context, r sandbox.Result, reading Reading, l
 	info.Finished, info.ExitCode, info.Signal = reading.Finished, r.ExitCode, r.Signal
 	info.Turns, info.Tools, info.Unknown = reading.Turns, reading.Tools, reading.Unknown
 	if f := reading.Failure; f != nil {
+		if f.Kind == Spent && !w.spent() {
+			f.Kind = Quota // rein has refused nothing: the budget is the vendor's
+		}
 		info.Failure, info.Message = string(f.Kind), evidence.Cut(w.shown(f.Message), 500)
 	}
 	info.Stdout, info.Stderr = w.end(l.ends[0]), w.end(l.ends[1])
@@ -34,7 +38,7 @@ func (w *worker) ended(ctx context.Context, r sandbox.Result, reading Reading, l
 	if w.Recipe.Results == "" {
 		answer = info.Stdout
 	}
-	out, flagged := w.judge(r, reading, info)
+	out, flagged := w.judge(r, reading, info, w.why(l.ends[1]))
 	info.Flagged = flagged
 	if flagged != "" {
 		w.s.Warn("%s: %s", w.Recipe.Name, flagged)
@@ -57,6 +61,30 @@ func (w *worker) end(t tail) string {
 	return evidence.CutFront(evidence.Visible(strings.TrimSpace(w.shown(string(t.b)))), shownEnd)
 }
 
+// mostWhy is how much of an agent's stderr is in an outcome, in bytes.
+const mostWhy = 200
+
+// why is the last line of stderr, with the one before it where both are short: the
+// reason of an agent that gave none otherwise.
+func (w *worker) why(t tail) string {
+	var all []string
+	for line := range strings.Lines(w.shown(string(t.b))) {
+		if line = oneLine(evidence.Visible(string(plain([]byte(line))))); line != "" {
+			all = append(all, line)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	out := all[len(all)-1]
+	if len(all) > 1 {
+		if both := all[len(all)-2] + "; " + out; len(both) <= mostWhy {
+			out = both
+		}
+	}
+	return evidence.Cut(w.shown(out), mostWhy) // masked again: an escape sequence may have parted it
+}
+
 // cut is the outcome of an agent that was ended.
 func (w *worker) cut(ctx context.Context) (run.Outcome, error) {
 	cause := context.Cause(ctx)
@@ -66,8 +94,9 @@ func (w *worker) cut(ctx context.Context) (run.Outcome, error) {
 	return run.Outcome{}, cause
 }
 
-// judge is how the agent ended, and what about it does not fit together.
-func (w *worker) judge(r sandbox.Result, reading Reading, info run.AgentInfo) (out run.Outcome, flagged string) {
+// judge is how the agent ended, and what about it does not fit together. why is the end
+// of its stderr.
+func (w *worker) judge(r sandbox.Result, reading Reading, info run.AgentInfo, why string) (out run.Outcome, flagged string) {
 	name := w.Recipe.Name
 	exited := fmt.Sprintf("%s ended with exit code %d", name, value(r.ExitCode))
 	switch {
@@ -95,16 +124,24 @@ func (w *worker) judge(r sandbox.Result, reading Reading, info run.AgentInfo) (o
 		if reason == "" {
 			reason = run.Failed
 		}
-		detail := fmt.Sprintf("%s: %s (%s)", reading.Failure.Kind, info.Message, exited)
+		detail := fmt.Sprintf("%s: %s (%s)", reading.Failure.Kind, cmp.Or(info.Message, why, "it said no more"), exited)
 		if r.OK() {
 			flagged = "its exit code is 0, and yet it said that it had failed"
 		}
 		return run.Outcome{Reason: reason, Detail: detail, Hint: hint}, flagged
 	case r.OK():
-		return run.Outcome{Reason: run.Failed, Detail: exited + " without a finished result",
+		return run.Outcome{Reason: run.Failed, Detail: because(exited+" without a finished result", why),
 			Hint: "its last output is in the report; exit code 0 alone is no success"}, "exit code 0 without a finished result"
 	}
-	return run.Outcome{Reason: run.Failed, Detail: exited}, ""
+	return run.Outcome{Reason: run.Failed, Detail: because(exited, why)}, ""
+}
+
+// because adds a reason where there is one.
+func because(what, why string) string {
+	if why == "" {
+		return what
+	}
+	return what + ": " + why
 }
 
 func value(code *int) int {
@@ -122,6 +159,7 @@ var endings = map[FailureKind]struct {
 	BadKey:     {run.NoModel, "check the key on this host: --key-env names its variable"},
 	NotAllowed: {run.NeedsHuman, "rein wrap AGENT --explain says what may be reached; the agent's own permissions are its flags"},
 	Spent:      {run.OverBudget, ""},
+	Quota:      {run.NeedsHuman, "the quota is the vendor's, no limit of this run: raise it there, or use another key (--key-env) or vendor (--vendor)"},
 	TimedOut:   {run.Failed, "the agent waited too long for something: --max-wall-time bounds the run, its own flags its requests"},
 	Refusal:    {run.Failed, "the model declined: say otherwise what is to be done"},
 	TooLong:    {run.Failed, "give a smaller task, or a model that takes more"},

@@ -64,6 +64,21 @@ func place(t *testing.T, r wrap.Recipe, v wrap.Vendor) {
 	}
 }
 
+// Codex is not asked whether it wants the model that it offers in a terminal.
+func TestNoOffer(t *testing.T) {
+	all, err := wrap.Recipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		for _, f := range r.Files {
+			if r.Name == "codex" && !strings.Contains(f.Content, "[notice.model_migrations]\n\""+r.Model+"\" = ") {
+				t.Errorf("%s offers another model than %s: %s", r.Name, r.Model, f.Content)
+			}
+		}
+	}
+}
+
 // TestScripts loads the scripts by which the agents are tried.
 func TestScripts(t *testing.T) {
 	for name := range wrap.Readers {

@@ -14,6 +14,7 @@ import (
 	"github.com/rein-sh/rein/run"
 	"github.com/rein-sh/rein/sandbox"
 	"github.com/rein-sh/rein/sandbox/sandboxtest"
+	"github.com/rein-sh/rein/secret"
 	"github.com/rein-sh/rein/wrap"
 )
 
@@ -48,6 +49,9 @@ func (o *owned) spend(t *testing.T) {
 	}
 }
 
+// hidden is a key that is masked.
+const hidden = "sk-hidden-0000000000000000"
+
 // caged runs an agent that is a script of the shell.
 func caged(t *testing.T, o wrap.Options, script string, during func(*owned)) *run.Report {
 	t.Helper()
@@ -66,7 +70,7 @@ func caged(t *testing.T, o wrap.Options, script string, during func(*owned)) *ru
 	limits := budget.Quick()
 	limits.MaxTokens = 5000
 	var background sync.WaitGroup
-	rep, err := run.Do(t.Context(), run.Options{Task: "agent", Provider: p, StateDir: t.TempDir(), Limits: limits, NoTranscript: true,
+	rep, err := run.Do(t.Context(), run.Options{Task: "agent", Masker: secret.NewMasker(secret.New("key", hidden)), Provider: p, StateDir: t.TempDir(), Limits: limits, NoTranscript: true,
 		Agent:   &run.AgentInfo{Name: "agent"},
 		Metered: &run.Metered{Rate: func(string) (price.Price, bool) { return price.Price{}, true }},
 		Events: func(e run.Event) {
@@ -112,6 +116,40 @@ func TestEnds(t *testing.T) {
 			}
 			if !rep.Cleanup.OK || rep.Calls.Total != 1 {
 				t.Errorf("%+v %+v", rep.Cleanup, rep.Calls)
+			}
+		})
+	}
+}
+
+// An agent that fails without its reason has the end of its stderr for one; one that
+// tells of a quota has used up the vendor's, where rein has refused nothing.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	const quota = `{"type":"result","subtype":"success","is_error":true,"result":"API Error: 400 Your credit balance is too low","num_turns":1,"duration_ms":1,"session_id":"s"}`
+	for name, c := range map[string]struct {
+		results, script string
+		reason          run.Reason
+		says            string
+	}{
+		"a command":            {"", "echo why >&2; exit 3", run.Failed, "Failed: agent ended with exit code 3: why."},
+		"no reason":            {"", "exit 3", run.Failed, "Failed: agent ended with exit code 3."},
+		"two lines, coloured":  {"", `printf 'before\n\033[31mred\033[0m\n\n  and\ttext\r\n' >&2; exit 1`, run.Failed, "Failed: agent ended with exit code 1: red; and text."},
+		"a long line":          {"", "echo before >&2; printf '%01000d' 0 >&2; exit 1", run.Failed, "Failed: agent ended with exit code 1: " + strings.Repeat("0", 200) + "…."},
+		"a key":                {"", "printf 'no %s, no %s\\033[1m%s\n' " + hidden + " " + hidden[:12] + " " + hidden[12:] + " >&2; exit 1", run.Failed, "Failed: agent ended with exit code 1: no [secret:key], no [secret:key]."},
+		"an agent":             {"codex", "echo 'Reading prompt from stdin...' >&2; echo 'Which task?' >&2; exit 1", run.Failed, "Failed: agent ended with exit code 1: Reading prompt from stdin...; Which task?."},
+		"an agent that exits":  {"codex", "echo 'Which task?' >&2", run.Failed, "Failed: agent ended with exit code 0 without a finished result: Which task?."},
+		"a code, and no words": {"gemini", "echo 'Which key?' >&2; exit 41", run.NoModel, "The model is not available: bad_key: Which key? (agent ended with exit code 41)."},
+		"nothing at all":       {"gemini", "exit 41", run.NoModel, "The model is not available: bad_key: it said no more (agent ended with exit code 41)."},
+		"the vendor's quota":   {"claude", "echo '" + quota + "'; exit 1", run.NeedsHuman, "A person has to decide: quota: API Error: 400 Your credit balance is too low (agent ended with exit code 1)."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rep := caged(t, wrap.Options{Recipe: wrap.Recipe{Results: c.results}}, c.script, nil)
+			if rep.Reason != c.reason || rep.Conclusion != c.says {
+				t.Errorf("%s: %s", rep.Reason, rep.Conclusion)
+			}
+			if quota := c.reason == run.NeedsHuman; quota != (rep.Agent.Failure == "quota") || quota && (rep.ExitCode != 6 || !strings.Contains(rep.Hint, "--key-env")) {
+				t.Errorf("%d %q %+v", rep.ExitCode, rep.Hint, rep.Agent)
 			}
 		})
 	}

@@ -284,61 +284,6 @@ func (in *installation) lacks(need, format string, args ...any) error {
 	return &Error{Kind: KindNode, Op: "install", Subject: in.p.String(), Err: fmt.Errorf(format, args...), Advice: advice}
 }
 
-// npm runs it, and says why it failed.
-func (in *installation) npm(ctx context.Context, what, script string, args ...string) error {
-	r, err := in.box.Run(ctx, in.command(script, args...))
-	if err != nil || r.OK() {
-		return err
-	}
-	advice := ""
-	for _, n := range r.Network {
-		if n.Verdict == "deny" {
-			what += fmt.Sprintf(": its network denied %s port %d (%s)", cmp.Or(n.Name, n.Address), n.Port, n.Reason)
-			advice = "agents: registry: and agents: allow: of the configuration say what an installation may reach"
-			break
-		}
-	}
-	said := lastWords(string(r.Stderr.Head) + string(r.Stderr.Tail))
-	if said != "" {
-		what += ": " + said
-	}
-	if advice == "" && (strings.Contains(said, "E401") || strings.Contains(said, "E403") || strings.Contains(said, "ENEEDAUTH")) {
-		advice = "agents: key: and user: of the configuration say what the registry wants to know"
-	}
-	return &Error{Kind: KindInstall, Op: "install", Subject: in.p.String(), Err: errors.New(what), Advice: advice}
-}
-
-// mostSaid is how much of what npm printed is in an error, in bytes.
-const mostSaid = 600
-
-// lastWords are npm's own lines of errors, or the last that were printed, in one.
-func lastWords(text string) string {
-	var errs, all []string
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(strings.Map(func(r rune) rune {
-			if r < 0x20 || r == 0x7f || r >= 0x80 && r < 0xa0 {
-				return ' '
-			}
-			return r
-		}, line))
-		if rest, ok := strings.CutPrefix(line, "npm error"); ok && !strings.Contains(rest, "A complete log of this run") {
-			errs = append(errs, strings.TrimSpace(rest))
-		} else if rest, ok := strings.CutPrefix(line, "npm ERR!"); ok {
-			errs = append(errs, strings.TrimSpace(rest))
-		} else if line != "" {
-			all = append(all, line)
-		}
-	}
-	said := strings.Join(errs, "; ")
-	if said == "" && len(all) > 0 {
-		said = strings.Join(all[max(0, len(all)-3):], "; ")
-	}
-	if len(said) > mostSaid {
-		said = strings.ToValidUTF8(said[:mostSaid], "") + "…"
-	}
-	return said
-}
-
 // bring copies the tree out, as an archive that nobody trusts.
 func (in *installation) bring(ctx context.Context, dir string, l Limits, told func(int64)) (Dropped, error) {
 	r, w := io.Pipe()

@@ -243,8 +243,8 @@ func failures(t *testing.T, p *counted, l *layer.Layers, target layer.Target) {
 		hint string
 	}{
 		"a Node.js that is too old": {layer.Package{Name: agent.Name, Version: "1.0.0", Node: "99.1"}, layer.KindNode, "needs Node.js 99.1", "nodejs"},
-		"no such package":           {layer.Package{Name: "rein-none"}, layer.KindInstall, "404", ""},
-		"no such version":           {layer.Package{Name: agent.Name, Version: "9.9.9"}, layer.KindInstall, "9.9.9", ""},
+		"no such package":           {layer.Package{Name: "rein-none"}, layer.KindInstall, "has no package rein-none (E404)", "check the name"},
+		"no such version":           {layer.Package{Name: agent.Name, Version: "9.9.9"}, layer.KindInstall, "has no rein-agent@9.9.9 (ETARGET)", "npm view rein-agent versions --registry http://"},
 	} {
 		_, err := l.Get(t.Context(), c.p, target, nil)
 		e, ok := errors.AsType[*layer.Error](err)

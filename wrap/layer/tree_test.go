@@ -229,17 +229,3 @@ func TestOlder(t *testing.T) {
 		}
 	}
 }
-
-func TestLastWords(t *testing.T) {
-	t.Parallel()
-	got := layer.LastWords("npm warn x\nnpm error code E404\nnpm error 404 \x1b[2JNot found\nnpm error A complete log of this run can be found in: /x\n")
-	if got != "code E404; 404  [2JNot found" {
-		t.Errorf("%q", got)
-	}
-	if got := layer.LastWords("a\nb\n\nc\nd\n"); got != "b; c; d" {
-		t.Errorf("%q", got)
-	}
-	if got := layer.LastWords("npm error " + strings.Repeat("ä", 1000)); len(got) > 700 {
-		t.Errorf("%d bytes", len(got))
-	}
-}
