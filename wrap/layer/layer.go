@@ -137,7 +137,7 @@ type Layer struct {
 	Manifest
 	Fresh bool // it was installed by this Get
 
-	held *os.File
+	held *hold
 }
 
 // Close gives up the layer. It may be called more than once.
@@ -145,7 +145,7 @@ func (l *Layer) Close() error {
 	if l == nil || l.held == nil {
 		return nil
 	}
-	err := l.held.Close() // which ends the lock
+	err := l.held.Close()
 	l.held = nil
 	return err
 }

@@ -104,12 +104,20 @@ func (l *Layers) at(parts ...string) string {
 	return filepath.Join(append([]string{l.o.Dir}, parts...)...)
 }
 
+// hold is a lock that is held.
+type hold struct{ file *os.File }
+
+// Close gives it up, also where a process that is just being started has the file, too.
+func (h *hold) Close() error {
+	return errors.Join(unix.Flock(int(h.file.Fd()), unix.LOCK_UN), h.file.Close())
+}
+
 // lockPoll is how often a lock that another process holds is asked for again.
 const lockPoll = 50 * time.Millisecond
 
 // lock takes a lock, whose owner is the file. While others hold it, waiting is called
 // once and the lock is asked for until ctx ends.
-func (l *Layers) lock(ctx context.Context, name string, how int, waiting func()) (*os.File, error) {
+func (l *Layers) lock(ctx context.Context, name string, how int, waiting func()) (*hold, error) {
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
 	for {
@@ -131,7 +139,7 @@ func (l *Layers) lock(ctx context.Context, name string, how int, waiting func())
 
 // tryLock is nil without an error when others hold the lock. Lock files stay: they
 // are empty, and one that was removed could be locked by two.
-func (l *Layers) tryLock(name string, how int) (*os.File, error) {
+func (l *Layers) tryLock(name string, how int) (*hold, error) {
 	f, err := os.OpenFile(l.at("locks", name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
@@ -143,7 +151,7 @@ func (l *Layers) tryLock(name string, how int) (*os.File, error) {
 		}
 	}
 	if err == nil {
-		return f, nil
+		return &hold{f}, nil
 	}
 	f.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
