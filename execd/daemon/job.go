@@ -120,7 +120,7 @@ func (j *job) end(grace time.Duration) {
 func (j *job) settle(eof chan struct{}, reason string) (held bool) {
 	if reason == "" {
 		until := time.Now().Add(drainGrace)
-		held = !waitFor(eof, drainGrace) && j.starved(0)
+		held = !waitFor(eof, drainGrace) && len(j.starved(0)) > 0
 		if j.req.Background {
 			return held
 		}
@@ -132,24 +132,23 @@ func (j *job) settle(eof chan struct{}, reason string) (held bool) {
 	// Whoever could write is gone, or was handed the pipe from outside the
 	// command. What is in the pipe is still read, at the pace of the client.
 	for !waitFor(eof, drainGrace/3) {
-		if j.starved(drainGrace) {
-			j.proc.Stdout().Close()
-			j.proc.Stderr().Close()
-			<-eof
+		for _, stream := range j.starved(drainGrace) {
+			stream.Close()
 		}
 	}
 	return held
 }
 
-// starved reports whether a reader has waited at least d for output.
-func (j *job) starved(d time.Duration) bool {
+// starved are the streams whose readers have waited at least d for output, and of
+// which none is there.
+func (j *job) starved(d time.Duration) (list []io.Closer) {
 	now := time.Now().UnixNano()
-	for i := range j.waiting {
-		if since := j.waiting[i].Load(); since != 0 && time.Duration(now-since) >= d {
-			return true
+	for i, stream := range []io.ReadCloser{j.proc.Stdout(), j.proc.Stderr()} {
+		if since := j.waiting[i].Load(); since != 0 && time.Duration(now-since) >= d && idle(stream) {
+			list = append(list, stream)
 		}
 	}
-	return false
+	return list
 }
 
 // Sizes of reads: a quiet command costs little memory, a busy one gets a large

@@ -20,6 +20,7 @@ type pty struct {
 	req execd.TerminalRequest
 
 	waiting [2]atomic.Int64 // since when each reader of output waits, or 0
+	reading [2]atomic.Bool  // it has not come to its end
 
 	typed typed // waits for the program
 
@@ -208,6 +209,7 @@ func (p *pty) supervise(proc InteractiveProcess) {
 	typing.Go(func() { p.feed(proc.Input(), hungUp) })
 	for i, out := range []io.ReadCloser{proc.Stdout(), proc.Stderr()} {
 		if out != nil {
+			p.reading[i].Store(true)
 			readers.Go(func() { p.read(i, out) })
 		}
 	}
@@ -221,7 +223,7 @@ func (p *pty) supervise(proc InteractiveProcess) {
 	}
 	waitFor(proc.Gone(), killWait)
 	for !waitFor(eof, drainGrace/3) {
-		if p.starved() {
+		if p.starved(proc) {
 			break // held open from outside
 		}
 	}
@@ -251,20 +253,22 @@ func (p *pty) supervise(proc InteractiveProcess) {
 	}
 }
 
-// starved reports whether every reader has waited for a while for output that
-// nobody is left to write.
-func (p *pty) starved() bool {
+// starved reports whether every stream that has not ended is waited for since a
+// while, and has nothing.
+func (p *pty) starved(proc InteractiveProcess) bool {
 	now := time.Now().UnixNano()
-	for i := range p.waiting {
-		if since := p.waiting[i].Load(); since != 0 && time.Duration(now-since) >= drainGrace {
-			return true
+	for i, stream := range []io.ReadCloser{proc.Stdout(), proc.Stderr()} {
+		since := p.waiting[i].Load()
+		if p.reading[i].Load() && (since == 0 || time.Duration(now-since) < drainGrace || !idle(stream)) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // read takes one stream of the program to its end.
 func (p *pty) read(which int, r io.Reader) {
+	defer p.reading[which].Store(false)
 	buf := make([]byte, 32<<10)
 	for {
 		p.waiting[which].Store(time.Now().UnixNano())
