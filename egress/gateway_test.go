@@ -46,7 +46,7 @@ func (r *records) all() []egress.Attempt {
 // wait returns the first attempt that satisfies match.
 func (r *records) wait(t testing.TB, match func(egress.Attempt) bool) egress.Attempt {
 	t.Helper()
-	end := time.After(10 * time.Second)
+	end := time.After(30 * time.Second)
 	for {
 		for _, a := range r.all() {
 			if match(a) {
