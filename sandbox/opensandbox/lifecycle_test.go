@@ -87,7 +87,7 @@ func TestWaitWithoutDeadline(t *testing.T) {
 		_, err := p.Get(context.WithoutCancel(t.Context()), sb.ID())
 		wantRefusal(t, err, sandbox.KindUnavailable, "asks to wait 1h")
 	}
-	if took := time.Since(start); took > 20*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("it took %v", took)
 	}
 }
