@@ -417,6 +417,9 @@ func (w *web) fail(rw http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil: // the client has gone
 		panic(http.ErrAbortHandler)
 	default:
+		if m := meteredOf(r); m != nil {
+			m.failed = cmp.Or(m.failed, p.Reason)
+		}
 		writePage(rw, r, http.StatusBadGateway, p)
 	}
 }

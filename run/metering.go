@@ -327,11 +327,11 @@ func (m *meter) ended(q *metered, e inference.Ended) {
 	if e.Usage.Known && !e.Cut {
 		m.r.asked(q.ask.Turn)
 	}
-	m.r.emit(Event{Kind: EventModel, Step: q.step, Text: answered(q, e, counted)})
+	m.r.emit(Event{Kind: EventModel, Step: q.step, Text: m.answered(q, e, counted)})
 }
 
 // answered is one line about a request that has ended.
-func answered(q *metered, e inference.Ended, t Tokens) string {
+func (m *meter) answered(q *metered, e inference.Ended, t Tokens) string {
 	s := fmt.Sprintf("%s: %d in, %d out", q.ask.Model, t.Input, t.Output)
 	if t.Cached > 0 {
 		s = fmt.Sprintf("%s: %d in (%d cached), %d out", q.ask.Model, t.Input, t.Cached, t.Output)
@@ -345,9 +345,23 @@ func answered(q *metered, e inference.Ended, t Tokens) string {
 	case e.Cut:
 		s += " (cut short)"
 	case e.Status == 0:
-		s += " (no answer)"
+		s += " (no answer from " + m.server(q.ask.Host)
+		if e.Error != "" {
+			s += ": " + e.Error
+		}
+		s += ")"
 	}
 	return s + fmt.Sprintf(", %s", (time.Duration(e.DurationMS)*time.Millisecond).Round(time.Millisecond))
+}
+
+// server is where the requests to a host of models go.
+func (m *meter) server(host string) string {
+	for _, h := range m.r.o.Target.Spec.Models {
+		if h.Name == host && h.Upstream != "" {
+			return h.Upstream
+		}
+	}
+	return host
 }
 
 // settle counts a request: as the vendor counted, as nothing where it was refused

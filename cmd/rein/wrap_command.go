@@ -426,7 +426,7 @@ func (a *app) wrapOptions(cmd *cobra.Command, f *wrapFlags, c *caged) (o run.Opt
 		Workspace: run.Workspace{Dir: workspace, NoIgnore: f.noIgnore}, Accept: checked.checks, Protect: checked.protect, Fresh: checked.fresh, Output: checked.output,
 		Artifacts: f.artifacts, StateDir: state, Masker: masker, KeepOutput: f.keepOutput, NoTranscript: true, Approval: asks,
 		Attended: c.screen, Telemetry: a.collector.record(), Metered: metered, Agent: info, Version: buildVersion().Version, Model: c.modelName(), PriceSource: source, ConfigHash: hash, Control: true,
-		Notices: c.notices(networkNotices(c.target.Network, asks, c.file.Config.Approval.Rules)),
+		Notices: c.notices(checked, networkNotices(c.target.Network, asks, c.file.Config.Approval.Rules)),
 	}, w, nil
 }
 
@@ -437,7 +437,10 @@ func (c *caged) modelName() string {
 	return c.vendor.Name + "/" + c.model
 }
 
-func (c *caged) notices(list []string) []string {
+func (c *caged) notices(checked acceptance, list []string) []string {
+	if checked.retry > 0 {
+		list = append(list, "retry: of the checks has no effect: an agent that has ended is told nothing")
+	}
 	switch {
 	case c.unsent != "":
 		list = append(list, fmt.Sprintf("the key in %[1]s is not sent to another address than its vendor's: requests carry one that is made up; --key-env %[1]s has it sent", c.unsent))
