@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -63,16 +62,4 @@ func (h *halt) cause() error {
 		return &renewError{end: *h.End, err: errors.New(h.Error)}
 	}
 	return errNoProgress
-}
-
-// halted finds where the work was ended because the sandbox got no more time, if
-// it was: after how many entries.
-func (rec *record) halted() (at int, cause error) {
-	for i, s := range rec.said {
-		var h halt
-		if s.kind == audit.KindHalt && json.Unmarshal(s.data, &h) == nil {
-			return rec.executed(i), h.cause()
-		}
-	}
-	return 0, nil
 }

@@ -135,23 +135,41 @@ func (r *runner) redrive(ctx context.Context, w Resumer, rec *record) (Outcome, 
 	return r.explain(parent, work, out, err), err
 }
 
-// timedOut finds where the work was ended for the limit of the wall clock, if it
-// was: after how many entries.
-func (rec *record) timedOut(limits budget.Limits) (at int, b *budget.Breach) {
+// stopped finds where the work was ended for the limit of the wall clock, or because
+// the sandbox got no more time, if it was: after how many entries. What came after
+// the first of them did not end it.
+func (rec *record) stopped(limits budget.Limits) (at int, cause error) {
 	for i, s := range rec.said {
-		var brake Brake
-		if s.kind == audit.KindBrake && json.Unmarshal(s.data, &brake) == nil && brake.Limit == string(budget.LimitWallTime) {
-			of := func(amount string, other time.Duration) int64 {
-				if d, err := time.ParseDuration(amount); err == nil {
-					return int64(d)
-				}
-				return int64(other)
+		switch s.kind {
+		case audit.KindBrake:
+			if b := timedOut(s.data, limits); b != nil {
+				return rec.executed(i), b
 			}
-			return rec.executed(i), &budget.Breach{Limit: budget.LimitWallTime, Used: of(brake.Used, limits.MaxWallTime),
-				Max: of(brake.Max, limits.MaxWallTime), Kept: of(brake.Kept, 0), Flag: brake.Flag}
+		case audit.KindHalt:
+			var h halt
+			if json.Unmarshal(s.data, &h) == nil {
+				return rec.executed(i), h.cause()
+			}
 		}
 	}
 	return 0, nil
+}
+
+// timedOut is the brake on record when its limit is that of the wall clock, and else
+// nil.
+func timedOut(data json.RawMessage, limits budget.Limits) *budget.Breach {
+	var brake Brake
+	if json.Unmarshal(data, &brake) != nil || brake.Limit != string(budget.LimitWallTime) {
+		return nil
+	}
+	of := func(amount string, other time.Duration) int64 {
+		if d, err := time.ParseDuration(amount); err == nil {
+			return int64(d)
+		}
+		return int64(other)
+	}
+	return &budget.Breach{Limit: budget.LimitWallTime, Used: of(brake.Used, limits.MaxWallTime),
+		Max: of(brake.Max, limits.MaxWallTime), Kept: of(brake.Kept, 0), Flag: brake.Flag}
 }
 
 // ending says when the work was ended from outside otherwise, if it was, and how
@@ -187,9 +205,7 @@ func (rec *record) executed(at int) int {
 func (r *runner) follows(rec *record) {
 	p := rec.past()
 	r.past, p.between = p, r.between
-	if at, b := rec.timedOut(r.o.Limits); b != nil {
-		p.stopAt, p.stop = at, func() bool { p.end(b); return false }
-	} else if at, cause := rec.halted(); cause != nil {
+	if at, cause := rec.stopped(r.o.Limits); cause != nil {
 		p.stopAt, p.stop = at, func() bool { p.end(cause); return false }
 	}
 }
