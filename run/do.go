@@ -101,6 +101,7 @@ type runner struct {
 
 	// One caller finishes, and the others wait for a channel: that lets the
 	// simulated time of a test go on, which a sync.Once does not.
+	rounding  atomic.Pointer[chan struct{}] // closed when the round that is judged is; nil: none is
 	finishing atomic.Bool
 	finished  chan struct{} // closed when that is over
 	said      string        // what it came to, in a sentence
@@ -195,7 +196,7 @@ func (r *runner) work(ctx context.Context, w Worker) (Outcome, error) {
 		defer caught(&res.err)
 		res.out, res.err = w.Work(ctx, &Session{r})
 	}()
-	if !awaited(ctx, done) && !r.finishedFor(done) {
+	if !awaited(ctx, done) && !r.outlasts(done) {
 		return Outcome{Reason: Failed, Detail: "the worker did not stop when it was told to"}, context.Cause(ctx)
 	}
 	return res.out, res.err
@@ -219,17 +220,26 @@ func awaited(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// finishedFor waits for a worker that said it was done by a call, which saves,
-// judges and destroys: that goes on after the work's time, has bounds of its
-// own, and its result is the worker's to record.
-func (r *runner) finishedFor(done <-chan struct{}) bool {
-	if !r.finishing.Load() {
-		return false
-	}
-	<-r.finished
+// outlasts waits for a worker that has the run judge its work, or said by a call that
+// it was done: what the run does then goes on after the work's time, has bounds of
+// its own, and what comes of it is the worker's to record.
+func (r *runner) outlasts(done <-chan struct{}) bool {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	return awaited(over, done)
+	for finished := false; ; {
+		switch judged := r.rounding.Load(); {
+		case judged != nil:
+			<-*judged
+		case r.finishing.Load() && !finished:
+			<-r.finished
+			finished = true
+		default:
+			return false
+		}
+		if awaited(over, done) {
+			return true
+		}
+	}
 }
 
 func (r *runner) create(ctx context.Context) error {

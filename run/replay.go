@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rein-sh/rein/audit"
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
+	"github.com/rein-sh/rein/tool"
 )
 
 // Replayed is what came of replaying a run.
@@ -152,7 +154,24 @@ func (rec *record) stopped(limits budget.Limits) (at int, cause error) {
 			}
 		}
 	}
+	n := len(rec.said)
+	if n > 0 && !rec.said[n-1].call.Executed { // the process may have been ended before it recorded the brake
+		if b := keptFrom(rec.said[n-1].call.Error, limits); b != nil {
+			return rec.executed(n), b
+		}
+	}
 	return 0, nil
+}
+
+// keptFrom is the limit of the wall clock, where that kept a call from being executed,
+// and else nil.
+func keptFrom(e *tool.Error, limits budget.Limits) *budget.Breach {
+	b := &budget.Breach{Limit: budget.LimitWallTime, Used: int64(limits.MaxWallTime), Max: int64(limits.MaxWallTime), Flag: budget.LimitWallTime.Flag()}
+	what, _, _ := strings.Cut(b.Error(), ":")
+	if e == nil || e.Code != tool.CodeBudget || !strings.HasPrefix(e.Message, what+":") {
+		return nil
+	}
+	return b
 }
 
 // timedOut is the brake on record when its limit is that of the wall clock, and else

@@ -133,7 +133,11 @@ func (r *runner) round(ctx context.Context) *Verdict {
 		time.Until(r.renewer.current().End) < checksTime(nil)+budget.SaveBefore {
 		return nil
 	}
+	judged := make(chan struct{})
+	r.rounding.Store(&judged)
 	v, err := r.verdict(ctx)
+	r.rounding.Store(nil)
+	close(judged)
 	if err != nil {
 		r.warn("the work could not be judged before its end: %v", err)
 		return nil
