@@ -260,7 +260,7 @@ func backgroundTimeout(e *env) {
 	e.start(id, "echo early; sleep 300", time.Second)
 	r := e.outcome(id)
 	e.equal("timed out", r.TimedOut(), true)
-	e.had(r, time.Second, 4*time.Second)
+	e.had(r, time.Second, 15*time.Second)
 	e.equal("log", e.logs(id), "early\n")
 }
 
