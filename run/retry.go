@@ -125,6 +125,17 @@ func (v *Verdict) Hint() string {
 	return fmt.Sprintf("mend what failed, then say again that you are done; you will be told %d more time(s)", v.Left)
 }
 
+// awaitedVerdict is verdict, which is waited for also when the work's time is over.
+func (r *runner) awaitedVerdict(ctx context.Context) (*Verdict, error) {
+	judged := make(chan struct{})
+	r.rounding.Store(&judged)
+	defer func() {
+		r.rounding.Store(nil)
+		close(judged)
+	}()
+	return r.verdict(ctx)
+}
+
 // round judges the work as it is now. It returns nil when the work is accepted,
 // could not be judged, or must not go on.
 func (r *runner) round(ctx context.Context) *Verdict {
@@ -133,11 +144,7 @@ func (r *runner) round(ctx context.Context) *Verdict {
 		time.Until(r.renewer.current().End) < checksTime(nil)+budget.SaveBefore {
 		return nil
 	}
-	judged := make(chan struct{})
-	r.rounding.Store(&judged)
-	v, err := r.verdict(ctx)
-	r.rounding.Store(nil)
-	close(judged)
+	v, err := r.awaitedVerdict(ctx)
 	if err != nil {
 		r.warn("the work could not be judged before its end: %v", err)
 		return nil

@@ -55,16 +55,21 @@ func TestKillBehindGateway(t *testing.T) {
 			dir := t.TempDir()
 			p := open(t, serve(t, s), func(o *opensandbox.Options) { o.StateDir = dir })
 			sb := create(t, p, spec())
-			for range 10 {
+			for range 200 {
 				s.Once(opensandboxtest.Get, fault)
 				s.Once(opensandboxtest.Delete, fault)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			_, err := p.Get(ctx, sb.ID())
-			if k := sandbox.KindOf(err); k != sandbox.KindUnavailable && k != sandbox.KindTimeout { // as the answer, or the deadline, came first
+			err := error(&sandbox.Error{Kind: sandbox.KindTimeout})
+			for most := 500 * time.Millisecond; most < 20*time.Second && sandbox.KindOf(err) == sandbox.KindTimeout; most *= 4 { // a busy machine may answer later
+				ctx, cancel := context.WithTimeout(t.Context(), most)
+				_, err = p.Get(ctx, sb.ID())
+				cancel()
+			}
+			if sandbox.KindOf(err) != sandbox.KindUnavailable {
 				t.Errorf("get: %v of kind %s", err, sandbox.KindOf(err))
 			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
 			if err := p.Kill(ctx, sb.ID()); err == nil {
 				t.Error("the kill is said to have worked")
 			}
