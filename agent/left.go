@@ -59,6 +59,9 @@ func opened(s *run.Session) string {
 // moved tells of limits of a call that are not those any more which the tools'
 // descriptions name: these stay as they were, like all that was sent.
 func moved(from, to budget.Limits) string {
+	if from == to {
+		return ""
+	}
 	var parts []string
 	say := func(changed bool, format string, amount any) {
 		if changed {

@@ -14,8 +14,9 @@ func (c *conversation) circling(call tool.Call, res tool.Result) (run.Outcome, b
 	if res.Background != nil && res.Background.Running {
 		return run.Outcome{}, false // waiting is no circle; the sandbox is not renewed without progress
 	}
-	var seen []byte
-	for _, part := range []string{outcome(res), res.Stdout, res.Stderr} {
+	how := outcome(res)
+	seen := make([]byte, 0, len(how)+len(res.Stdout)+len(res.Stderr)+3)
+	for _, part := range []string{how, res.Stdout, res.Stderr} {
 		seen = append(append(seen, part...), 0)
 	}
 	if res.File != nil {

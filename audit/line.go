@@ -19,10 +19,14 @@ const (
 	hashTail  = len(hashOpen) + hashLen + len(hashClose)
 )
 
+// usualData is more than the data of most records has, in bytes.
+const usualData = 512
+
 // marshal is json.Marshal without escaping for HTML, so that the log reads as
 // it was written and a JSON tool prints the same bytes.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
+	b.Grow(usualData)
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
@@ -31,10 +35,10 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// encode returns the line of r, newline included, and its hash. Data is compact
-// JSON already: it is put in as it is, neither read nor copied once more.
-func encode(r Record) (line []byte, hash string, err error) {
-	body := make([]byte, 0, 512+len(r.Data))
+// encode appends the line of r, newline included, to body, which is empty, and
+// returns its hash. Data is compact JSON already: it is put in as it is, neither
+// read nor copied once more.
+func encode(body []byte, r Record) (line []byte, hash string, err error) {
 	body = strconv.AppendUint(append(body, `{"seq":`...), r.Seq, 10)
 	at, err := r.Time.MarshalJSON()
 	if err != nil {

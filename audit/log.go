@@ -9,12 +9,16 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rein-sh/rein/secret"
 )
 
 // MaxLine is the longest line a log may have, in bytes, newline included.
 const MaxLine = 1 << 20
+
+// maxKeptLine bounds the memory of a line that the next one takes, in bytes.
+const maxKeptLine = 4 << 10
 
 // Options configure a Log.
 type Options struct {
@@ -52,7 +56,8 @@ type Log struct {
 	w      io.Writer
 	file   syncCloser // nil for a plain writer
 	head   Head
-	broken error // why nothing can be appended any more
+	broken error  // why nothing can be appended any more
+	line   []byte // the newest line, whose memory the next one takes
 }
 
 // syncCloser is what a Log needs of its file besides writing.
@@ -101,9 +106,12 @@ func (l *Log) Append(e Entry) (Record, error) {
 func (l *Log) append(r Record, before []byte) (Record, error) {
 	r.Seq, r.Prev = l.head.Seq+1, l.head.Hash
 	r.Time = l.options.Now().Round(0).UTC()
-	line, hash, err := encode(r)
+	line, hash, err := encode(l.line[:0], r)
 	if err != nil {
 		return Record{}, l.refuse(ErrorInvalid, r.Kind, err, "")
+	}
+	if l.line = nil; cap(line) <= maxKeptLine {
+		l.line = line
 	}
 	if len(line) > MaxLine {
 		return Record{}, l.refuse(ErrorTooLarge, r.Kind, fmt.Errorf("%d bytes; a record has at most %d", len(line), MaxLine),
@@ -147,7 +155,10 @@ func (l *Log) encodeData(e Entry) (json.RawMessage, error) {
 	if err != nil {
 		return nil, l.refuse(ErrorInvalid, e.Kind, err, "")
 	}
-	return l.options.Masker.JSON(bytes.ToValidUTF8(b, []byte("\ufffd"))), nil
+	if !utf8.Valid(b) {
+		b = bytes.ToValidUTF8(b, []byte("\ufffd"))
+	}
+	return l.options.Masker.JSON(b), nil
 }
 
 // Head returns the newest record's number and hash.

@@ -95,11 +95,14 @@ func (s *scripted) Generate(context.Context, *model.Request, func(model.Delta)) 
 	return r, nil
 }
 
+// told is what each result has besides its number.
+var told = strings.Repeat("x", loopResult-6) + "\n"
+
 // tell answers at once, without a sandbox: what is left is the loop.
 func tell(_ context.Context, in struct {
 	N int `json:"n"`
 }) (string, error) {
-	return fmt.Sprintf("%4d %s\n", in.N, strings.Repeat("x", loopResult-6)), nil
+	return fmt.Sprintf("%4d %s", in.N, told), nil
 }
 
 // options are those of a run, or of many.

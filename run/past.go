@@ -269,7 +269,8 @@ func (p *Past) noteSent(s saying, ok bool) (lost bool) {
 	defer p.mu.Unlock()
 	lost = p.lost
 	if p.lost, p.sent = ok && s.lost, nil; ok && s.kind == audit.KindModelRequest {
-		p.sent = &s
+		sent := s // only here, so that a run without a record needs no memory for it
+		p.sent = &sent
 	}
 	return lost
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -346,10 +347,11 @@ func (r *runner) progress(c tool.Call, res tool.Result) {
 		}
 		name, args = "background", []byte(bg.ID)
 	}
-	seen, _ := json.Marshal(struct { // plain data always encodes
-		Stdout, Stderr string
-		File           *tool.File
-	}{res.Stdout, res.Stderr, res.File})
+	seen := make([]byte, 0, len(res.Stdout)+len(res.Stderr)+1)
+	seen = append(append(append(seen, res.Stdout...), 0), res.Stderr...)
+	if f := res.File; f != nil {
+		seen = fmt.Appendf(seen, "\x00%s %d %s %d", f.Path, f.Bytes, f.SHA256, f.NextOffset)
+	}
 	r.renewer.progress.Call(name, args, res.OK, seen)
 }
 

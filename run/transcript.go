@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -28,23 +29,39 @@ type transcriptEntry struct {
 	Data  json.RawMessage `json:"data"`
 }
 
-// line is the entry as JSON. Data, which is compact already, is put in as it is,
-// neither read nor copied once more.
-func (e transcriptEntry) line() ([]byte, error) {
+// lines are buffers in which entries are put together.
+var lines = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxKeptLine bounds a buffer that is used again, in bytes: one long entry is not
+// kept in memory.
+const maxKeptLine = 64 << 10
+
+// write puts the entry into b as JSON, with data, masked, as its Data.
+func (e transcriptEntry) write(b *bytes.Buffer, data any, m *secret.Masker) error {
 	at, err := e.Time.MarshalJSON()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	kind, err := json.Marshal(e.Kind)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b := make([]byte, 0, 128+len(e.Data))
-	b = strconv.AppendInt(append(b, `{"entry":`...), int64(e.Entry), 10)
-	b = append(append(b, `,"time":`...), at...)
-	b = append(append(b, `,"kind":`...), kind...)
-	b = strconv.AppendInt(append(b, `,"step":`...), int64(e.Step), 10)
-	return append(append(append(b, `,"data":`...), e.Data...), '}'), nil
+	head := b.AvailableBuffer()
+	head = strconv.AppendInt(append(head, `{"entry":`...), int64(e.Entry), 10)
+	head = append(append(head, `,"time":`...), at...)
+	head = append(append(head, `,"kind":`...), kind...)
+	head = strconv.AppendInt(append(head, `,"step":`...), int64(e.Step), 10)
+	b.Write(append(head, `,"data":`...))
+	from := b.Len()
+	if err := json.NewEncoder(b).Encode(data); err != nil {
+		return err
+	}
+	b.Truncate(b.Len() - 1) // the newline
+	masked := m.JSON(b.Bytes()[from:])
+	b.Truncate(from)
+	b.Write(masked) // itself in its place, where nothing was masked
+	b.WriteByte('}')
+	return nil
 }
 
 func newTranscript(path string, m *secret.Masker) (*transcript, error) {
@@ -69,21 +86,26 @@ func openTranscript(path string, m *secret.Masker, rec *record) (*transcript, er
 }
 
 func (t *transcript) append(e Said) (int, string, error) {
-	data, err := json.Marshal(e.Data)
-	if err != nil {
-		return 0, "", err
-	}
+	line := lines.Get().(*bytes.Buffer)
+	defer func() {
+		if line.Cap() <= maxKeptLine {
+			line.Reset()
+			lines.Put(line)
+		}
+	}()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	line, err := transcriptEntry{Entry: t.n + 1, Time: time.Now(), Kind: string(e.Kind), Step: e.Step, Data: t.masker.JSON(data)}.line()
-	if err != nil {
+	entry := transcriptEntry{Entry: t.n + 1, Time: time.Now(), Kind: string(e.Kind), Step: e.Step}
+	if err := entry.write(line, e.Data, t.masker); err != nil {
 		return 0, "", err
 	}
-	if _, err := t.file.Write(append(line, '\n')); err != nil {
+	hash := hash(line.Bytes())
+	line.WriteByte('\n')
+	if _, err := t.file.Write(line.Bytes()); err != nil {
 		return 0, "", err
 	}
 	t.n++
-	return t.n, hash(line), nil
+	return t.n, hash, nil
 }
 
 func (t *transcript) close() error {

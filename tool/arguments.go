@@ -40,8 +40,12 @@ func object(raw json.RawMessage) (any, error) {
 	if !utf8.Valid(raw) {
 		return nil, errors.New("the arguments are not UTF-8")
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
 	var v any
+	if json.Unmarshal(raw, &v) == nil {
+		return v, nil
+	}
+	v = nil
+	d := json.NewDecoder(bytes.NewReader(raw)) // which tells where the fault is
 	if err := d.Decode(&v); err != nil {
 		at := d.InputOffset()
 		if se, ok := errors.AsType[*json.SyntaxError](err); ok {
