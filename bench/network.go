@@ -79,9 +79,9 @@ func network(ctx context.Context, c config) (err error) {
 	var slowest float64
 	for _, way := range ways {
 		f, err := way.measure(ctx, c.bytes)
-		ended := way.end()
-		if ours := way.name == reinRunc || way.name == reinGVisor; ended != nil || ours && err != nil {
-			return fmt.Errorf("%s: %w", way.name, errors.Join(err, ended))
+		err = errors.Join(err, way.end())
+		if ours := way.name == reinRunc || way.name == reinGVisor; ours && err != nil {
+			return fmt.Errorf("%s: %w", way.name, err)
 		}
 		if err != nil { // a peer may have its own faults
 			notes = append(notes, fmt.Sprintf("%s: %v", way.name, err))
