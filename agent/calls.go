@@ -34,12 +34,12 @@ func (c *conversation) calls(ctx context.Context, reply *model.Reply, blocked er
 			no = nil
 			c.round.Begun()
 		case done || cause != nil:
-			no = notExecuted("an earlier call of this reply ended the work")
+			no = tool.NotExecuted("an earlier call of this reply ended the work")
 		case blocked != nil:
 			no = tool.Explain(tool.OpRun, "", blocked)
 		case no != nil:
 		case ctx.Err() != nil && timeOver(ctx) == nil:
-			no = notExecuted("the run has ended")
+			no = tool.NotExecuted(run.Ended(context.Cause(ctx)))
 		default:
 			if blocked = timeOver(ctx); blocked == nil {
 				blocked = c.round.Call()
@@ -97,13 +97,6 @@ func timeOver(ctx context.Context) error {
 // named is a call as rein knows it.
 func (c *conversation) named(mc model.ToolCall) tool.Call {
 	return tool.Call{ID: c.s.NewCallID(), ModelID: mc.ID, Name: mc.Name, Arguments: json.RawMessage(mc.Arguments)}
-}
-
-// codeNotExecuted is the code of a call that was not executed.
-const codeNotExecuted = "not_executed"
-
-func notExecuted(why string) *tool.Error {
-	return &tool.Error{Class: tool.Fixable, Code: codeNotExecuted, Message: why + "; this call was not executed"}
 }
 
 // call executes one call. The error is that it could not be recorded.

@@ -110,7 +110,7 @@ func facts(name, subject string, r history.Result, res tool.Result) []history.Fa
 	switch {
 	case res.Err != nil && res.Err.Code == tool.CodeNotAccepted:
 		return append(all, notAccepted(res.Err.Message))
-	case res.Err != nil && res.Err.Code == codeNotExecuted || subject == "":
+	case res.Err != nil && res.Err.Code == tool.CodeNotExecuted || subject == "":
 		return all
 	case res.Background != nil:
 		return append(all, history.Fact{Kind: history.Process, Name: res.Background.ID, State: r.Outcome, Open: res.Background.Running})

@@ -87,7 +87,7 @@ func (c *conversation) refused(reply *model.Reply, blocked error) (run.Outcome, 
 	out := run.Outcome{Reason: run.Failed, Answer: reply.Message.Text, Detail: "the model refused"}
 	for _, mc := range reply.Message.Calls {
 		call := c.named(mc)
-		res := tool.Result{CallID: call.ID, SandboxID: c.s.Sandbox().ID(), Err: notExecuted("the model refused to go on")}
+		res := tool.Result{CallID: call.ID, SandboxID: c.s.Sandbox().ID(), Err: tool.NotExecuted("the model refused to go on")}
 		if err := c.s.NotCalled(call, c.step, res); err != nil {
 			return out, true, err
 		}
@@ -139,7 +139,7 @@ func (c *conversation) hopeless(e *tool.Error) bool {
 		return false
 	}
 	switch e.Code {
-	case tool.CodeInvalidJSON, tool.CodeInvalidArguments, tool.CodeUnknownTool, tool.CodeUnknownSandbox, tool.CodeTimeoutTooLong, codeNotExecuted:
+	case tool.CodeInvalidJSON, tool.CodeInvalidArguments, tool.CodeUnknownTool, tool.CodeUnknownSandbox, tool.CodeTimeoutTooLong, tool.CodeNotExecuted:
 		return true
 	case tool.CodeSandboxGone:
 		return c.finished
@@ -150,7 +150,7 @@ func (c *conversation) hopeless(e *tool.Error) bool {
 // cut is why a call of a reply that was cut off is not executed. The model is
 // told, and the second time in a row how to get around it.
 func (c *conversation) cut() *tool.Error {
-	e := notExecuted(fmt.Sprintf("your reply was cut off after %d tokens, and a cut call is not executed", c.req.MaxOutputTokens))
+	e := tool.NotExecuted(fmt.Sprintf("your reply was cut off after %d tokens, and a cut call is not executed", c.req.MaxOutputTokens))
 	e.Hint = "say less in one reply"
 	if c.cuts > 1 {
 		e.Hint = "write a large file in pieces, each in a reply of its own: the first with " + tool.WriteFile +
@@ -167,10 +167,10 @@ func (c *conversation) withheld(reply *model.Reply, i int) *tool.Error {
 	case reply.Stop == model.StopLength:
 		return c.cut()
 	case i >= MaxCalls:
-		return notExecuted(fmt.Sprintf("your reply had %d calls, and at most %d of one reply are executed", len(reply.Message.Calls), MaxCalls))
+		return tool.NotExecuted(fmt.Sprintf("your reply had %d calls, and at most %d of one reply are executed", len(reply.Message.Calls), MaxCalls))
 	case arguments > tool.MaxArguments:
 		reply.Message.Calls[i].Arguments = "{}" // not sent back with every request to come
-		e := notExecuted(fmt.Sprintf("the arguments had %d bytes, more than %d", arguments, tool.MaxArguments))
+		e := tool.NotExecuted(fmt.Sprintf("the arguments had %d bytes, more than %d", arguments, tool.MaxArguments))
 		e.Hint = "write a large file in pieces"
 		return e
 	}

@@ -66,6 +66,7 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 		halted = err // of work that was ended as it is on record
 	}
 	renewal, notRenewed := errors.AsType[*renewError](halted)
+	ended, endedThen := errors.AsType[*endedError](halted)
 	r.mu.Lock()
 	lost, before := r.lost, r.report.Brake
 	r.decided = true
@@ -82,6 +83,10 @@ func (r *runner) explain(parent, work context.Context, out Outcome, err error) O
 		out.Reason, out.Detail, out.Hint = Failed, cause.Error(), ""
 	case parent.Err() != nil && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = Interrupted, interrupted, ""
+	case endedThen && ended.why == "" && out.Reason != Done:
+		out.Reason, out.Detail, out.Hint = Interrupted, interrupted, ""
+	case endedThen && out.Reason != Done:
+		out.Reason, out.Detail, out.Hint = Failed, ended.why, ""
 	case errors.Is(halted, errNoProgress) && out.Reason != Done:
 		out.Reason, out.Detail, out.Hint = NoProgress, errNoProgress.Error(), "where work is silent for long, --ttl gives the sandbox a longer life before it is renewed"
 	case notRenewed && out.Reason != Done:
@@ -198,6 +203,9 @@ func (r *runner) end(out Outcome, err error) (*Report, error) {
 // machinery keeps the errors that are not already what Reason says.
 func machinery(err error) error {
 	if _, ok := errors.AsType[*budget.Breach](err); ok {
+		return nil
+	}
+	if _, ok := errors.AsType[*endedError](err); ok {
 		return nil
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, errNoProgress) || errors.Is(err, errStopped) {

@@ -24,17 +24,39 @@ func (s *Session) LastTurn(ctx context.Context) (_ context.Context, _ context.Ca
 	}
 	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if r.past.Binding() {
+		go r.boundAtEnd(last, cancel)
 		return last, cancel, true
 	}
 	if err := r.record(audit.KindHalt, "", h); err != nil {
 		r.warn("%v", err)
 	}
+	stop := r.bound(cancel)
+	return last, func() { stop(); cancel() }, true
+}
+
+// bound has a last turn end in time, until it is stopped.
+func (r *runner) bound(cancel func()) (stop func()) {
 	timer := time.AfterFunc(max(0, min(lastTurnTime, time.Until(r.renewer.current().End)/3)), cancel)
-	stop := func() bool { return true }
+	outside := func() bool { return true }
 	if r.outside != nil {
-		stop = context.AfterFunc(r.outside, cancel)
+		outside = context.AfterFunc(r.outside, cancel)
 	}
-	return last, func() { timer.Stop(); stop(); cancel() }, true
+	return func() { timer.Stop(); outside() }
+}
+
+// boundAtEnd does so once the record, by which the last turn began, is at its end: what
+// is done again takes no time, and what is new does.
+func (r *runner) boundAtEnd(last context.Context, cancel func()) {
+	select {
+	case <-last.Done():
+		return
+	case <-r.past.live:
+	}
+	if r.past.Binding() {
+		return
+	}
+	defer r.bound(cancel)()
+	<-last.Done()
 }
 
 // halt is the data of audit.KindHalt: the sandbox gets no more time.

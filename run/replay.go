@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -156,11 +157,46 @@ func (rec *record) stopped(limits budget.Limits) (at int, cause error) {
 	}
 	n := len(rec.said)
 	if n > 0 && !rec.said[n-1].call.Executed { // the process may have been ended before it recorded the brake
-		if b := keptFrom(rec.said[n-1].call.Error, limits); b != nil {
+		e := rec.said[n-1].call.Error
+		if b := keptFrom(e, limits); b != nil {
 			return rec.executed(n), b
+		}
+		if cause := endedBefore(e); cause != nil && rec.outcome == nil {
+			return rec.executed(n), cause
 		}
 	}
 	return 0, nil
+}
+
+// runEnded begins what a call says that was not executed since the run had ended.
+const runEnded = "the run has ended"
+
+// Ended is why no call is executed any more once the work was ended, from outside, by
+// cause.
+func Ended(cause error) string {
+	if haltOf(cause) == nil {
+		return runEnded
+	}
+	return runEnded + ": " + cause.Error()
+}
+
+// endedError ends the work of a run once more that had ended before its process did,
+// which had not recorded that.
+type endedError struct{ why string } // empty: it was interrupted
+
+func (e *endedError) Error() string { return cmp.Or(e.why, interrupted) }
+
+// endedBefore is what the work was ended by, where that kept a call from being
+// executed, and else nil.
+func endedBefore(e *tool.Error) error {
+	why, ok := e.NotExecuted()
+	if !ok || !strings.HasPrefix(why, runEnded) {
+		return nil
+	}
+	if why = strings.TrimPrefix(strings.TrimPrefix(why, runEnded), ": "); why == errNoProgress.Error() {
+		return errNoProgress
+	}
+	return &endedError{why}
 }
 
 // keptFrom is the limit of the wall clock, where that kept a call from being executed,

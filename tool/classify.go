@@ -65,6 +65,7 @@ const (
 	CodeHost             = "host"
 	CodeBudget           = "budget"
 	CodeInternal         = "internal"
+	CodeNotExecuted      = "not_executed"    // the loop did not make the call
 	CodeNotAccepted      = "not_accepted"    // the checks failed, and the work may go on
 	CodeFunctionFailed   = "function_failed" // of a tool of the host program
 )

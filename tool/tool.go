@@ -10,6 +10,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/rein-sh/rein/budget"
 	"github.com/rein-sh/rein/sandbox"
@@ -148,6 +149,22 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return string(e.Class) + " " + e.Code + ": " + e.Message }
+
+// notExecuted ends the message of a call that was not executed.
+const notExecuted = "; this call was not executed"
+
+// NotExecuted is the error of a call that was not made, and why.
+func NotExecuted(why string) *Error {
+	return &Error{Class: Fixable, Code: CodeNotExecuted, Message: why + notExecuted}
+}
+
+// NotExecuted is why the call was not made, if it was not. A nil Error is no failure.
+func (e *Error) NotExecuted() (why string, ok bool) {
+	if e == nil || e.Code != CodeNotExecuted {
+		return "", false
+	}
+	return strings.CutSuffix(e.Message, notExecuted)
+}
 
 // Class is what rein does about a failure.
 type Class string

@@ -79,7 +79,7 @@ func TestProperty(t *testing.T) {
 // TestSeeds plays the scripts that once found something which no test beside the
 // fault shows as well.
 func TestSeeds(t *testing.T) {
-	for _, seed := range []uint64{61878, 902339, 940659, 5003862, 5004864, 5009232, 6001233, 9008985, 9103304, 9103622, 9105740, 1796133278, 1796133624, 1796141351} {
+	for _, seed := range []uint64{61878, 902339, 940659, 5003862, 5004864, 5009232, 6001233, 9008985, 9103304, 9103622, 9105740, 1796133278, 1796133624, 1796141351, 1796144729, 1796144818} {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			play(t, seed)
