@@ -160,9 +160,18 @@ func Wrap() Limits {
 	return l
 }
 
+// MCP is for a client of the Model Context Protocol, whose model is its own: 500
+// calls and 8 hours within one connection. Tokens and money are not observable there;
+// those of Long are never reached.
+func MCP() Limits {
+	l := Long()
+	l.MaxSteps, l.MaxToolCalls, l.MaxWallTime = 500, 500, 8*time.Hour
+	return l
+}
+
 // Presets lists the names Preset knows, from the shortest to the longest run, and
-// that for command-line agents.
-func Presets() []string { return []string{"quick", "standard", "long", "wrap"} }
+// those for command-line agents and for clients of MCP.
+func Presets() []string { return []string{"quick", "standard", "long", "wrap", "mcp"} }
 
 // Preset returns the preset of that name.
 func Preset(name string) (Limits, bool) {
@@ -175,6 +184,8 @@ func Preset(name string) (Limits, bool) {
 		return Long(), true
 	case "wrap":
 		return Wrap(), true
+	case "mcp":
+		return MCP(), true
 	}
 	return Limits{}, false
 }

@@ -26,6 +26,7 @@ func TestPresets(t *testing.T) {
 		"standard": with(20, 15*time.Minute, 1_000_000, 5),
 		"long":     with(200, 2*time.Hour, 10_000_000, 25),
 		"wrap":     with(200, time.Hour, 5_000_000, 5),
+		"mcp":      with(500, 8*time.Hour, 10_000_000, 25),
 	}
 	got := map[string]budget.Limits{}
 	for _, name := range budget.Presets() {

@@ -95,33 +95,10 @@ func Builtin(o Options) (*Set, error) {
 	if o.MaxWrite == 0 {
 		o.MaxWrite = DefaultMaxWrite
 	}
-	if err := o.Sessions.check(); err != nil {
-		return nil, err
-	}
 	b := &builtin{Options: o, sessions: map[string]*openSession{}, ended: map[string]string{}, began: o.Budget.Began(), cwd: o.Sandbox.Info().Cwd}
-	b.roots = []string{b.cwd, execd.SpillDir}
-	for _, p := range o.ReadPrefixes {
-		if !path.IsAbs(p) || path.Clean(p) == "/" {
-			return nil, fmt.Errorf("tool: %q is no absolute directory that could be opened for reading", p)
-		}
-		b.roots = append(b.roots, path.Clean(p))
-	}
-	tools := []Tool{b.createTool(), b.runTool(), b.readTool(), b.writeTool(), b.killTool()}
-	switch {
-	case o.NoShell:
-		tools = slices.Delete(tools, 1, 2)
-	case o.Sessions.Max > 0:
-		tools = slices.Insert(tools, 2, b.sessionTools()...)
-	}
-	if o.Search {
-		tools = append(tools, b.searchTool())
-	}
-	for _, c := range o.Custom {
-		t, err := c.bind(b)
-		if err != nil {
-			return nil, err
-		}
-		tools = slices.Insert(tools, len(tools)-1, t)
+	tools, err := b.tools()
+	if err != nil {
+		return nil, err
 	}
 	for i := range tools {
 		tools[i].Run = b.guard(tools[i].Name, tools[i].Run)
@@ -131,6 +108,58 @@ func Builtin(o Options) (*Set, error) {
 		set.close, set.recall = b.closeSessions, b.recall
 	}
 	return set, err
+}
+
+// Describe returns the built-in tools as they are before there is a sandbox, whose
+// workspace is going to be cwd: under limits that are in force from its beginning,
+// they are described in the same words by it. Each call of them fails.
+func Describe(o Options, cwd string, limits budget.Limits) (*Set, error) {
+	if o.MaxWrite == 0 {
+		o.MaxWrite = DefaultMaxWrite
+	}
+	b := &builtin{Options: o, began: limits, cwd: cwd}
+	tools, err := b.tools()
+	if err != nil {
+		return nil, err
+	}
+	for i := range tools {
+		tools[i].Run = func(context.Context, Call) Result {
+			return Fail(OpRun, CodeSandboxGone, "there is no sandbox yet", "")
+		}
+	}
+	return NewSet(nil, tools...)
+}
+
+// tools are those that the options ask for.
+func (b *builtin) tools() ([]Tool, error) {
+	if err := b.Options.Sessions.check(); err != nil {
+		return nil, err
+	}
+	b.roots = []string{b.cwd, execd.SpillDir}
+	for _, p := range b.ReadPrefixes {
+		if !path.IsAbs(p) || path.Clean(p) == "/" {
+			return nil, fmt.Errorf("tool: %q is no absolute directory that could be opened for reading", p)
+		}
+		b.roots = append(b.roots, path.Clean(p))
+	}
+	tools := []Tool{b.createTool(), b.runTool(), b.readTool(), b.writeTool(), b.killTool()}
+	switch {
+	case b.NoShell:
+		tools = slices.Delete(tools, 1, 2)
+	case b.Options.Sessions.Max > 0:
+		tools = slices.Insert(tools, 2, b.sessionTools()...)
+	}
+	if b.Search {
+		tools = append(tools, b.searchTool())
+	}
+	for _, c := range b.Custom {
+		t, err := c.bind(b)
+		if err != nil {
+			return nil, err
+		}
+		tools = slices.Insert(tools, len(tools)-1, t)
+	}
+	return tools, nil
 }
 
 // guard answers calls for another sandbox, and calls after the end of ours.

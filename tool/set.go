@@ -83,23 +83,41 @@ func (s *Set) Run(ctx context.Context, c Call) Result {
 	return r
 }
 
-func (s *Set) dispatch(ctx context.Context, c Call) Result {
-	i := slices.IndexFunc(s.tools, func(t Tool) bool { return t.Name == c.Name })
-	if i < 0 {
-		return s.unknown(c.Name)
+// Check returns the result of a call that is wrong by its name or by its arguments'
+// schema, and else nil. A call that it lets pass may still be refused by its tool.
+func (s *Set) Check(c Call) *Result {
+	_, no := s.check(c)
+	return no
+}
+
+func (s *Set) check(c Call) (i int, no *Result) {
+	fail := func(code, message, hint string) (int, *Result) {
+		r := Fail(OpArguments, code, message, hint)
+		return 0, &r
+	}
+	if i = slices.IndexFunc(s.tools, func(t Tool) bool { return t.Name == c.Name }); i < 0 {
+		r := s.unknown(c.Name)
+		return 0, &r
 	}
 	args, err := object(c.Arguments)
 	if err != nil {
-		return Fail(OpArguments, CodeInvalidJSON, err.Error(), "send the arguments as one JSON object")
+		return fail(CodeInvalidJSON, err.Error(), "send the arguments as one JSON object")
 	}
 	schema, err := s.schemas[i]()
 	if err != nil {
-		return Fail(OpArguments, CodeInternal, err.Error(), "")
+		return fail(CodeInternal, err.Error(), "")
 	}
 	if err := schema.Validate(args); err != nil {
 		where, what := fault(err)
-		return Fail(OpArguments, CodeInvalidArguments, where+": "+what,
-			"correct "+where+"; the tool's schema says what it takes")
+		return fail(CodeInvalidArguments, where+": "+what, "correct "+where+"; the tool's schema says what it takes")
+	}
+	return i, nil
+}
+
+func (s *Set) dispatch(ctx context.Context, c Call) Result {
+	i, no := s.check(c)
+	if no != nil {
+		return *no
 	}
 	if len(bytes.TrimSpace(c.Arguments)) == 0 {
 		c.Arguments = []byte("{}")

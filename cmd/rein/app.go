@@ -57,7 +57,7 @@ from the directory you work in.`
 func (a *app) command() *cobra.Command {
 	root := group("rein", "run an agent's tool calls in a sandbox, under limits, with proof", rootHelp,
 		a.runCommand(), a.wrapCommand(), a.runsCommand(), a.sandboxCommand(), a.imageCommand(), a.layerCommand(), a.probeCommand(), a.labCommand(), a.labProbeCommand(), a.egressCommand(),
-		a.configCommand(), a.modelServerCommand(), a.custodianCommand(), a.versionCommand())
+		a.configCommand(), a.mcpCommand(), a.modelServerCommand(), a.custodianCommand(), a.versionCommand())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = buildVersion().Version
 	root.SetVersionTemplate("rein {{.Version}}\n")

@@ -22,7 +22,7 @@ const defaultPreset = "standard"
 // name a breach of it shows.
 func limitFlags(cmd *cobra.Command, l *config.Limits) {
 	fl := cmd.Flags()
-	name := func(limit budget.Limit) string { return strings.TrimPrefix(limit.Flag(), "--") }
+	name := limitName
 	duration := func(p *config.Duration, limit budget.Limit, help string) {
 		fl.Var(textValue[config.Duration, *config.Duration]{p, "duration"}, name(limit), help)
 	}
@@ -39,13 +39,16 @@ func limitFlags(cmd *cobra.Command, l *config.Limits) {
 	duration(&l.TTL, budget.LimitTTL, "time to live of the sandbox at birth (default from the wall time)")
 }
 
+// limitName is the name of a limit's flag.
+func limitName(l budget.Limit) string { return strings.TrimPrefix(l.Flag(), "--") }
+
 // agentLimitFlags are those of limitFlags that bound an agent whose calls are its
 // own.
 func agentLimitFlags(cmd *cobra.Command, l *config.Limits) {
 	all := &cobra.Command{}
 	limitFlags(all, l)
 	for _, limit := range []budget.Limit{budget.LimitSteps, budget.LimitWallTime, budget.LimitTokens, budget.LimitCost, budget.LimitTTL} {
-		cmd.Flags().AddFlag(all.Flags().Lookup(strings.TrimPrefix(limit.Flag(), "--")))
+		cmd.Flags().AddFlag(all.Flags().Lookup(limitName(limit)))
 	}
 	cmd.Flags().Lookup("max-steps").Usage = "`N` requests to models"
 	cmd.Flags().StringVar(&l.Preset, "preset", "", "`NAME` of the limits to start from: "+strings.Join(presetNames(), ", ")+" (default "+wrapPreset+")")
@@ -78,8 +81,11 @@ func resolveLimits(cmd *cobra.Command, file, flags config.Limits) (budget.Limits
 	}
 	merged := overLimits(file, flags)
 	usual := defaultPreset
-	if cmd.Name() == wrapName {
+	switch cmd.Name() {
+	case wrapName:
 		usual = wrapPreset
+	case mcpName:
+		usual = mcpPreset
 	}
 	l, ok := budget.Preset(cmp.Or(merged.Preset, usual))
 	if !ok {
