@@ -1,7 +1,7 @@
 // Command bench measures rein beside what else a machine offers, in one run:
 // the time to a ready sandbox, the time of one command, the throughput of a
 // command that prints a lot and what that costs in memory, the speed of what
-// leaves a sandbox by its gateway, and whether many sandboxes at once are all
+// leaves a sandbox by its gateway, what a call costs over MCP, and whether many sandboxes at once are all
 // alive and leave nothing behind.
 //
 // It prints each figure beside its target. Whether a time meets its target is
@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 )
 
@@ -27,17 +28,27 @@ type config struct {
 	commands int    // commands per subject
 	parallel int    // sandboxes at once under -stress
 	bytes    int64  // printed by each throughput run
-	latency  bool
-	flood    bool
-	loop     bool
-	network  bool
-	tls      bool
-	models   bool
-	stress   bool
 	docker   string // a Docker daemon's address
 	image    string // an image it has
 	rootfs   string // a root file system for runc
 	stateDir string
+}
+
+// parts are what is measured, in this order; on demand are those that are measured
+// only when they are named.
+var parts = []struct {
+	name, what string
+	run        func(context.Context, config) error
+	onDemand   bool
+}{
+	{name: "latency", what: "time to a ready sandbox and of one command", run: latency},
+	{name: "flood", what: "throughput and memory of commands that print a lot", run: flood},
+	{name: "loop", what: "what the loop costs by itself, and the memory of many runs at once", run: loop},
+	{name: "network", what: "speed of connections that leave a sandbox, beside other networks", run: network},
+	{name: "tls", what: "speed and memory of requests whose TLS ends in the gateway", run: terminated},
+	{name: "models", what: "what a call of a model takes longer through the gateway", run: models},
+	{name: "mcp", what: "what a call takes longer over the Model Context Protocol", run: overMCP},
+	{name: "stress", what: "many sandboxes at once, and what they leave", run: stress, onDemand: true},
 }
 
 // inside are what this program is in a sandbox or another network.
@@ -57,21 +68,16 @@ func main() {
 	flag.IntVar(&c.commands, "commands", 300, "commands run per subject")
 	flag.IntVar(&c.parallel, "parallel", 50, "sandboxes at once with -stress")
 	flag.Int64Var(&c.bytes, "bytes", 1<<30, "bytes printed by each throughput run")
-	flag.BoolVar(&c.latency, "latency", false, "only: time to a ready sandbox and of one command")
-	flag.BoolVar(&c.flood, "flood", false, "only: throughput and memory of commands that print a lot")
-	flag.BoolVar(&c.loop, "loop", false, "only: what the loop costs by itself, and the memory of many runs at once")
-	flag.BoolVar(&c.network, "network", false, "only: speed of connections that leave a sandbox, beside other networks")
-	flag.BoolVar(&c.tls, "tls", false, "only: speed and memory of requests whose TLS ends in the gateway")
-	flag.BoolVar(&c.models, "models", false, "only: what a call of a model takes longer through the gateway")
-	flag.BoolVar(&c.stress, "stress", false, "only: many sandboxes at once, and what they leave")
-	flag.Parse()
-	if !c.latency && !c.flood && !c.stress && !c.loop && !c.network && !c.tls && !c.models {
-		c.latency, c.flood, c.loop, c.network, c.tls, c.models = true, true, true, true, true, true
+	named := make([]*bool, len(parts))
+	for i, p := range parts {
+		named[i] = flag.Bool(p.name, false, "only: "+p.what)
 	}
+	flag.Parse()
+	anyNamed := slices.ContainsFunc(named, func(b *bool) bool { return *b })
 	c.docker, c.image, c.rootfs = os.Getenv("REIN_BENCH_DOCKER"), os.Getenv("REIN_BENCH_IMAGE"), os.Getenv("REIN_BENCH_ROOTFS")
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, c)
+	err := run(ctx, c, func(i int) bool { return *named[i] || !anyNamed && !parts[i].onDemand })
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -79,7 +85,8 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, c config) (err error) {
+// run measures the parts that are wanted.
+func run(ctx context.Context, c config, wanted func(part int) bool) (err error) {
 	if c.bin, err = filepath.Abs(c.bin); err != nil {
 		return err
 	}
@@ -89,38 +96,13 @@ func run(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(c.stateDir)) }()
 
 	fmt.Printf("%s, %d CPUs, uid %d\n", kernel(), runtime.NumCPU(), os.Getuid())
-	if c.latency {
-		if err := latency(ctx, c); err != nil {
-			return err
+	for i, p := range parts {
+		if !wanted(i) {
+			continue
 		}
-	}
-	if c.flood {
-		if err := flood(ctx, c); err != nil {
-			return err
+		if err := p.run(ctx, c); err != nil {
+			return fmt.Errorf("-%s: %w", p.name, err)
 		}
-	}
-	if c.loop {
-		if err := loop(ctx, c); err != nil {
-			return err
-		}
-	}
-	if c.network {
-		if err := network(ctx, c); err != nil {
-			return err
-		}
-	}
-	if c.tls {
-		if err := terminated(ctx, c); err != nil {
-			return err
-		}
-	}
-	if c.models {
-		if err := models(ctx, c); err != nil {
-			return err
-		}
-	}
-	if c.stress {
-		return stress(ctx, c)
 	}
 	return nil
 }
